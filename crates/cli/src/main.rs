@@ -1,0 +1,4 @@
+//! The `windlass` command.
+#![forbid(unsafe_code)]
+
+fn main() {}

@@ -1,0 +1,2 @@
+//! The libibverbs provider of the windlass fabric.
+#![deny(unsafe_code)]

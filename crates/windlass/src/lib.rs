@@ -1,0 +1,2 @@
+//! An embedded write-ahead-log replication engine.
+#![forbid(unsafe_code)]

@@ -1,0 +1,4 @@
+//! What continuous integration runs.
+#![forbid(unsafe_code)]
+
+fn main() {}
