@@ -1,4 +1,120 @@
-//! What continuous integration runs.
+//! What continuous integration runs, and what a contributor runs before a change is proposed.
+//!
+//! * `cargo xtask test` runs every check there is, as a list of named steps ([`steps`]). A step passes, fails, or is
+//!   SKIPPED with the reason and the command that would cure it; with `--install` the cures are applied first
+//!   ([`install`]). The last line is `N passed, N failed, N skipped`: test cases as their runners count them, and one
+//!   for each step that has none.
+//! * `cargo xtask bench` runs the benchmarks of `benches/`.
+//!
+//! Nothing here links against the other crates of the workspace: they are driven from outside, as a user would.
 #![forbid(unsafe_code)]
 
-fn main() {}
+mod exec;
+mod install;
+mod report;
+mod steps;
+mod tally;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "What continuous integration runs")]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Run every check: formatting, lints, tests, sanitizers, loom, fuzzing, and what this repository promises of itself
+    Test {
+        /// Install what is missing first: Debian packages (as root) and cargo tools
+        #[arg(long)]
+        install: bool,
+        /// Run only this step (may be given more than once)
+        #[arg(long, value_name = "STEP")]
+        only: Vec<String>,
+        /// List the steps and run none
+        #[arg(long)]
+        list: bool,
+    },
+    /// Run the benchmarks (release build); arguments go to them: `cargo xtask bench -- --help`
+    Bench {
+        /// What the benchmarks' own program is given
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+}
+
+/// What every step is given.
+pub(crate) struct Context {
+    /// The top of the workspace.
+    pub(crate) root: PathBuf,
+    /// Where the whole output of each command is kept: `target/xtask`.
+    pub(crate) logs: PathBuf,
+}
+
+fn main() -> ExitCode {
+    let root = workspace_root();
+    let logs = root.join("target/xtask");
+    if let Err(error) = std::fs::create_dir_all(&logs) {
+        eprintln!("cannot make {}: {error}", logs.display());
+        return ExitCode::FAILURE;
+    }
+    let context = Context { root, logs };
+    match Arguments::parse().task {
+        Task::Test { list: true, .. } => {
+            for step in steps::ALL {
+                println!("{:14} {}", step.name, step.about);
+            }
+            ExitCode::SUCCESS
+        }
+        Task::Test { install, only, list: false } => test(&context, install, &only),
+        Task::Bench { arguments } => bench(&context, &arguments),
+    }
+}
+
+/// The workspace is where this package's manifest says, not where the command was called.
+fn workspace_root() -> PathBuf {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    manifest.ancestors().nth(2).expect("crates/xtask lies two folders below the workspace").to_path_buf()
+}
+
+fn test(context: &Context, install: bool, only: &[String]) -> ExitCode {
+    let unknown = only.iter().find(|name| steps::ALL.iter().all(|step| step.name != **name));
+    if let Some(name) = unknown {
+        eprintln!("no step is called {name}: `cargo xtask test --list` names them");
+        return ExitCode::from(2);
+    }
+    if install {
+        install::everything(context);
+    }
+    let strict = std::env::var_os("CI").is_some_and(|value| !value.is_empty());
+    let mut report = report::Report::new(strict);
+    for step in steps::ALL {
+        if only.is_empty() || only.iter().any(|name| name == step.name) {
+            report.run(step, context);
+        }
+    }
+    report.print();
+    if report.good() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn bench(context: &Context, arguments: &[String]) -> ExitCode {
+    let status = std::process::Command::new("cargo")
+        .args(["run", "--release", "--quiet", "--package", "windlass-benches", "--"])
+        .args(arguments)
+        .current_dir(&context.root)
+        .status();
+    match status {
+        Ok(status) if status.success() => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("cannot run cargo: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Steps that are one call of cargo.
+
+use std::time::Duration;
+
+use crate::Context;
+use crate::exec::{Finished, Run};
+use crate::install::{self, BUILD_PACKAGES, CARGO_DENY};
+use crate::report::{Cure, Outcome};
+use crate::tally::Tally;
+
+/// A test program that hangs is ended after this time.
+const TEST_LIMIT: Duration = Duration::from_secs(15 * 60);
+
+pub(super) fn fmt(context: &Context) -> Outcome {
+    plain(Run::cargo(context, &["fmt", "--all", "--check"]).finish(context, "fmt"), "cargo fmt")
+}
+
+pub(super) fn clippy(context: &Context) -> Outcome {
+    let words = ["clippy", "--quiet", "--locked", "--all-targets", "--", "-D", "warnings"];
+    plain(Run::cargo(context, &words).finish(context, "clippy"), "mend what clippy says")
+}
+
+pub(super) fn clippy_verbs(context: &Context) -> Outcome {
+    if let Some(skipped) = verbs_skipped() {
+        return skipped;
+    }
+    let words =
+        ["clippy", "--quiet", "--locked", "-p", "windlass-verbs", "--all-targets", "--", "-D", "warnings"];
+    plain(Run::cargo(context, &words).finish(context, "clippy-verbs"), "mend what clippy says")
+}
+
+pub(super) fn test(context: &Context) -> Outcome {
+    let words = ["test", "--locked", "--no-fail-fast", "--lib", "--bins", "--tests", "--examples"];
+    tests(Run::cargo(context, &words), context, "test")
+}
+
+pub(super) fn doctest(context: &Context) -> Outcome {
+    tests(Run::cargo(context, &["test", "--locked", "--no-fail-fast", "--doc"]), context, "doctest")
+}
+
+pub(super) fn test_verbs(context: &Context) -> Outcome {
+    if let Some(skipped) = verbs_skipped() {
+        return skipped;
+    }
+    tests(
+        Run::cargo(context, &["test", "--locked", "--no-fail-fast", "-p", "windlass-verbs"]),
+        context,
+        "test-verbs",
+    )
+}
+
+pub(super) fn doc(context: &Context) -> Outcome {
+    let run = Run::cargo(context, &["doc", "--quiet", "--locked", "--no-deps", "--document-private-items"]);
+    plain(run.env("RUSTDOCFLAGS", "-D warnings").finish(context, "doc"), "mend what rustdoc says")
+}
+
+pub(super) fn deny(context: &Context) -> Outcome {
+    if !CARGO_DENY.present() {
+        return Outcome::Skipped { why: "no cargo-deny".into(), cure: Cure::Install(CARGO_DENY.cure()) };
+    }
+    let words = ["deny", "--log-level", "error", "check", "bans", "licenses", "sources"];
+    plain(Run::cargo(context, &words).finish(context, "deny"), "see deny.toml")
+}
+
+/// A run of Rust's test harness: the result lines are shown and summed.
+pub(super) fn tests(run: Run, context: &Context, name: &str) -> Outcome {
+    let finished = run.limit(TEST_LIMIT).show(worth_reading).finish(context, name);
+    let tally = Tally::from_output(&finished.output);
+    if finished.success { Outcome::Passed(tally) } else { Outcome::Failed { tally, why: finished.how } }
+}
+
+fn worth_reading(line: &str) -> bool {
+    let line = line.trim_start();
+    line.starts_with("Running ")
+        || line.starts_with("Doc-tests ")
+        || (line.starts_with("test result: ") && !line.contains(" 0 passed; 0 failed; 0 ignored"))
+        || (line.starts_with("test ") && line.ends_with("FAILED"))
+}
+
+fn plain(finished: Finished, remedy: &str) -> Outcome {
+    if finished.success { Outcome::passed() } else { Outcome::failed(format!("{}; {remedy}", finished.how)) }
+}
+
+fn verbs_skipped() -> Option<Outcome> {
+    let missing = install::missing_packages(BUILD_PACKAGES);
+    if missing.is_empty() {
+        return None;
+    }
+    let why = format!("windlass-verbs needs {} to build", missing.join(", "));
+    Some(Outcome::Skipped { why, cure: Cure::Install(install::apt_cure(&missing)) })
+}
