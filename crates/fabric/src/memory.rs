@@ -1,0 +1,195 @@
+//! Memory that others change under us, as the fabric sees it.
+//!
+//! A peer, a device or another thread may change the bytes at any time, so there are no references to them: they are copied in
+//! and out, and words that order others are atomic.
+
+use std::fmt::Debug;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes of a page of [`HeapMemory`]'s alignment.
+pub const PAGE_BYTES: u64 = 4096;
+
+const WORD_BYTES: usize = 8;
+
+/// What lies behind a piece of memory; a device registers the two in different ways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backing {
+    /// Memory of this process alone, or of a memory file system: it can be pinned.
+    Anonymous,
+    /// A shared mapping of a file on a disk. It cannot be pinned for writing; a device needs on-demand paging for it.
+    MappedFile,
+}
+
+/// Bytes that peers, devices and other threads change while we look at them.
+///
+/// Offsets and lengths are bytes from its start; ranges are half-open. The length never changes.
+///
+/// Ordering: `read` and `write` order nothing by themselves and may be seen torn; `load` and `store` are atomic, with the
+/// ordering of their docs. Bytes placed by a peer are visible after the completion that says so has been polled.
+pub trait Memory: Debug + Send + Sync {
+    /// Length in bytes.
+    fn len(&self) -> u64;
+
+    /// Whether there are no bytes.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Copies `into.len()` bytes from `offset` on out of the memory.
+    ///
+    /// # Panics
+    /// If the range is not inside `[0, len)`: a programmer's error. A provider checks what a peer asked for before it calls this.
+    fn read(&self, offset: u64, into: &mut [u8]);
+
+    /// Copies `from` into the memory at `offset`.
+    ///
+    /// # Panics
+    /// As [`read`](Self::read).
+    fn write(&self, offset: u64, from: &[u8]);
+
+    /// Loads the eight bytes at `offset` as one little-endian word, with acquire ordering.
+    ///
+    /// # Panics
+    /// If `offset` is not a multiple of 8, or as [`read`](Self::read).
+    fn load(&self, offset: u64) -> u64;
+
+    /// Stores `word` in little-endian order at `offset` as one atomic word, with release ordering.
+    ///
+    /// # Panics
+    /// As [`load`](Self::load).
+    fn store(&self, offset: u64, word: u64);
+
+    /// The memory itself as words, from which a real device takes the address it registers; the same slice at each call.
+    /// `None` where there is no such memory (a simulated disk's image), which a real device refuses to register.
+    ///
+    /// A slice rather than a bare address, so that an implementation without `unsafe` cannot name memory that is not its own.
+    fn words(&self) -> Option<&[AtomicU64]>;
+
+    /// What lies behind it.
+    fn backing(&self) -> Backing;
+}
+
+/// Memory on the heap, aligned to a page: notice rings, acknowledgement slots, tests.
+#[derive(Debug)]
+pub struct HeapMemory {
+    words: Box<[AtomicU64]>,
+    first: usize,
+    count: usize,
+}
+
+impl HeapMemory {
+    /// `bytes` zero bytes, aligned to [`PAGE_BYTES`].
+    ///
+    /// # Panics
+    /// If `bytes` is not a multiple of 8, or the heap has no room.
+    #[must_use]
+    pub fn new(bytes: u64) -> Self {
+        let bytes = usize::try_from(bytes).expect("the length fits the address space");
+        assert!(bytes.is_multiple_of(WORD_BYTES), "length {bytes} is not a multiple of 8");
+        let page = usize::try_from(PAGE_BYTES).expect("a page fits the address space");
+        let count = bytes / WORD_BYTES;
+        let words: Box<[AtomicU64]> = (0..count + page / WORD_BYTES).map(|_| AtomicU64::new(0)).collect();
+        let first = (page - words.as_ptr().addr() % page) % page / WORD_BYTES;
+        Self { words, first, count }
+    }
+
+    fn slice(&self) -> &[AtomicU64] {
+        &self.words[self.first..self.first + self.count]
+    }
+
+    /// Position of `offset` as (word, byte inside it), after checking that `bytes` from there on are inside.
+    fn place(&self, offset: u64, bytes: usize) -> (usize, usize) {
+        let len = self.count * WORD_BYTES;
+        let start = usize::try_from(offset).ok().filter(|start| *start <= len && bytes <= len - *start);
+        let start = start.unwrap_or_else(|| panic!("{bytes} bytes at {offset} are not inside [0, {len})"));
+        (start / WORD_BYTES, start % WORD_BYTES)
+    }
+}
+
+impl Memory for HeapMemory {
+    fn len(&self) -> u64 {
+        u64::try_from(self.count * WORD_BYTES).expect("an address fits 64 bits")
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) {
+        let (mut word, skip) = self.place(offset, into.len());
+        let words = self.slice();
+        let head = if skip == 0 { 0 } else { into.len().min(WORD_BYTES - skip) };
+        let (head_bytes, rest) = into.split_at_mut(head);
+        if head > 0 {
+            head_bytes.copy_from_slice(&words[word].load(Ordering::Relaxed).to_ne_bytes()[skip..skip + head]);
+            word += 1;
+        }
+        let mut whole = rest.chunks_exact_mut(WORD_BYTES);
+        let source = &words[word..];
+        for (bytes, from) in whole.by_ref().zip(source) {
+            bytes.copy_from_slice(&from.load(Ordering::Relaxed).to_ne_bytes());
+            word += 1;
+        }
+        let tail = whole.into_remainder();
+        if !tail.is_empty() {
+            let len = tail.len();
+            tail.copy_from_slice(&words[word].load(Ordering::Relaxed).to_ne_bytes()[..len]);
+        }
+    }
+
+    fn write(&self, offset: u64, from: &[u8]) {
+        let (mut word, skip) = self.place(offset, from.len());
+        let words = self.slice();
+        let head = if skip == 0 { 0 } else { from.len().min(WORD_BYTES - skip) };
+        let (head_bytes, rest) = from.split_at(head);
+        if head > 0 {
+            splice(&words[word], skip, head_bytes);
+            word += 1;
+        }
+        let whole = rest.chunks_exact(WORD_BYTES);
+        let tail = whole.remainder();
+        for (bytes, into) in whole.zip(&words[word..]) {
+            let mut value = [0; WORD_BYTES];
+            value.copy_from_slice(bytes);
+            into.store(u64::from_ne_bytes(value), Ordering::Relaxed);
+            word += 1;
+        }
+        if !tail.is_empty() {
+            splice(&words[word], 0, tail);
+        }
+    }
+
+    fn load(&self, offset: u64) -> u64 {
+        let (word, skip) = self.place(offset, WORD_BYTES);
+        assert!(skip == 0, "offset {offset} is not a multiple of 8");
+        u64::from_le(self.slice()[word].load(Ordering::Acquire))
+    }
+
+    fn store(&self, offset: u64, value: u64) {
+        let (word, skip) = self.place(offset, WORD_BYTES);
+        assert!(skip == 0, "offset {offset} is not a multiple of 8");
+        self.slice()[word].store(value.to_le(), Ordering::Release);
+    }
+
+    fn words(&self) -> Option<&[AtomicU64]> {
+        Some(self.slice())
+    }
+
+    fn backing(&self) -> Backing {
+        Backing::Anonymous
+    }
+}
+
+/// Replaces some bytes of one word and leaves its neighbours' concurrent changes alone.
+fn splice(word: &AtomicU64, skip: usize, bytes: &[u8]) {
+    let mut seen = word.load(Ordering::Relaxed);
+    loop {
+        let mut value = seen.to_ne_bytes();
+        value[skip..skip + bytes.len()].copy_from_slice(bytes);
+        match word.compare_exchange_weak(
+            seen,
+            u64::from_ne_bytes(value),
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        ) {
+            Ok(_) => return,
+            Err(now) => seen = now,
+        }
+    }
+}

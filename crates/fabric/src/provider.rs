@@ -1,0 +1,81 @@
+//! An opened provider, its regions and its windows.
+
+use std::sync::Arc;
+
+use crate::capability::{Access, Capabilities};
+use crate::completion::CompletionQueue;
+use crate::connection::{Connection, ConnectionOptions};
+use crate::error::{AllocateError, CompletionQueueError, CreateError, RegisterError};
+use crate::memory::Memory;
+use crate::request::RemoteRange;
+
+/// An opened provider: a device and its protection domain.
+///
+/// What is made from one fabric works only with what is made from the same one. The parts keep what they need
+/// alive: they may be dropped in any order.
+pub trait Fabric: Send + 'static {
+    /// Registered memory.
+    type Region: Region;
+    /// Memory windows.
+    type Window: Window;
+    /// Completion queues.
+    type CompletionQueue: CompletionQueue;
+    /// Connections.
+    type Connection: Connection<Region = Self::Region, Window = Self::Window>;
+
+    /// What it can do.
+    fn capabilities(&self) -> &Capabilities;
+
+    /// Registers all of `memory`. Dropping the region ends the registration: when `drop` returns, no byte of the memory is read or written by the fabric
+    /// any more. A request still under way over it then fails. Drop the windows bound over it first.
+    ///
+    /// # Errors
+    /// [`RegisterError`], with the remedy per variant.
+    fn register(&self, memory: Arc<dyn Memory>, access: Access) -> Result<Self::Region, RegisterError>;
+
+    /// Allocates a window, bound to nothing. Dropping it closes it like a completed invalidation.
+    ///
+    /// # Errors
+    /// [`AllocateError::NotSupported`] where [`Capabilities::windows`] is false; [`AllocateError::Os`]: too many.
+    fn allocate_window(&self) -> Result<Self::Window, AllocateError>;
+
+    /// Makes a completion queue with room for `capacity` completions.
+    ///
+    /// # Errors
+    /// [`CompletionQueueError`].
+    fn completion_queue(&self, capacity: u32) -> Result<Self::CompletionQueue, CompletionQueueError>;
+
+    /// Makes a connection whose completions go to `queue`, in state `Initial`.
+    ///
+    /// The depths of all living connections over a queue must fit its capacity together, so that it never overruns.
+    ///
+    /// # Errors
+    /// [`CreateError`].
+    fn connection(
+        &self,
+        queue: &Self::CompletionQueue,
+        options: &ConnectionOptions,
+    ) -> Result<Self::Connection, CreateError>;
+}
+
+/// Registered memory.
+pub trait Region: Send + Sync + 'static {
+    /// The memory behind it.
+    fn memory(&self) -> &Arc<dyn Memory>;
+
+    /// What it allows.
+    fn access(&self) -> Access;
+
+    /// The whole region as its peers name it, where it was registered with remote access; good on every connection of the
+    /// fabric until the region is dropped. For devices without windows; otherwise hand out windows.
+    fn remote(&self) -> Option<RemoteRange>;
+}
+
+/// A type-2 memory window.
+pub trait Window: Send + 'static {
+    /// Whether a bind was posted and no invalidation since.
+    fn is_bound(&self) -> bool;
+
+    /// How many binds are left before its keys would repeat (a key's changing part has 8 bits). At 0 drop it and allocate another.
+    fn binds_left(&self) -> u32;
+}
