@@ -1,8 +1,12 @@
 //! The bytes of the windlass log.
 //!
-//! What lives here: the words of the log ([`Lsn`], [`Epoch`], [`LogId`], [`MemberId`]), the layout of records, segments
-//! and the superblock, their checksums and parsers, recovery's verdict over an image, the lock-free append hand-off
-//! between producers and the pump, and the one type for memory that others change under us.
+//! What lives here, in the order to read it:
+//!
+//! * the words of the log: [`Lsn`] and [`Geometry`], [`Epoch`], [`LogId`], [`MemberId`];
+//! * its bytes: [`RecordHeader`], [`batch_items`], [`Chain`], [`SegmentHeader`], [`EpochHistory`], [`Superblock`];
+//! * [`Memory`], the one type for memory that others change under us;
+//! * the append hand-off between producers and the pump: `Handoff`, `Reservation`, `Drain`;
+//! * reading an image: `Scan`, and recovery's verdict over it: `judge`.
 //!
 //! What does not: no IO, no clock, no threads.
 #![no_std]
@@ -12,11 +16,32 @@ extern crate alloc;
 #[cfg(any(test, loom))]
 extern crate std;
 
+mod batch;
+mod bytes;
+mod chain;
+mod history;
 mod identity;
 mod lsn;
+#[allow(unsafe_code, reason = "the one memory module")]
+mod memory;
+mod record;
+mod salt;
+mod segment;
+mod superblock;
 
+pub use batch::{BatchError, BatchItems, batch_items, frame_bytes};
+pub use chain::Chain;
+pub use history::{EpochHistory, EpochStart, HISTORY_ENTRIES_MAX, HistoryError};
 pub use identity::{Epoch, LogId, MemberId};
 pub use lsn::{
     Geometry, GeometryError, HEADER_BYTES, Lsn, RECORD_ALIGN, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN,
-    SEGMENT_HEADER_BYTES,
+    SEGMENT_HEADER_BYTES, SEGMENT_START_BYTES,
+};
+pub use memory::Memory;
+pub use record::{HeaderError, Lag, RecordHeader, RecordKind, padding_bytes};
+pub use salt::{EpochKey, Salt};
+pub use segment::{FEATURES_KNOWN, FORMAT_VERSION, SEGMENT_HEADER, SegmentHeader, SegmentHeaderError};
+pub use superblock::{
+    CONFIGURATION_BYTES_MAX, NoSuperblock, SUPERBLOCK_ALIGN, SUPERBLOCK_BYTES_MAX, Superblock,
+    SuperblockEncodeError, SuperblockError, newest,
 };

@@ -23,13 +23,15 @@ impl fmt::Display for Lsn {
 }
 
 /// Bytes at the start of each segment that hold its header and never a record: one page.
-pub const SEGMENT_HEADER_BYTES: u64 = 4096;
+pub const SEGMENT_HEADER_BYTES: u64 = if cfg!(loom) { 64 } else { 4096 };
 /// Bytes of a record's header.
 pub const HEADER_BYTES: u64 = 32;
 /// Every record starts and ends on a multiple of this.
 pub const RECORD_ALIGN: u64 = 8;
-/// The smallest segment, for tests: 64 KiB.
-pub const SEGMENT_BYTES_MIN: u64 = 64 << 10;
+/// Bytes of a segment-start record, the first of every segment: a header, the chain's hash, the count of records.
+pub const SEGMENT_START_BYTES: u64 = HEADER_BYTES + 16;
+/// The smallest segment, for tests: 64 KiB. (A model checker's run makes do with less: it tracks every word.)
+pub const SEGMENT_BYTES_MIN: u64 = if cfg!(loom) { 256 } else { 64 << 10 };
 /// The largest segment: 4 GiB.
 pub const SEGMENT_BYTES_MAX: u64 = 4 << 30;
 
@@ -100,6 +102,19 @@ impl Geometry {
     #[must_use]
     pub fn record_bytes(payload_bytes: u64) -> u64 {
         (HEADER_BYTES + payload_bytes).next_multiple_of(RECORD_ALIGN)
+    }
+
+    /// The longest payload of a record: it fits a segment behind the header page, the segment-start record and its own
+    /// header. A published constant of the configuration, always below 4 GiB.
+    #[must_use]
+    pub fn payload_bytes_max(self) -> u64 {
+        self.segment_bytes() - SEGMENT_HEADER_BYTES - SEGMENT_START_BYTES - HEADER_BYTES
+    }
+
+    /// Whether `lsn` is the place of a segment's first record, which is always its segment-start record.
+    #[must_use]
+    pub fn is_first_record(self, lsn: Lsn) -> bool {
+        self.offset_of(lsn) == SEGMENT_HEADER_BYTES
     }
 
     /// The one LSN of a position: a position in a segment's header page, at its end, or so close to its end that no

@@ -1,0 +1,117 @@
+//! The model of [`Memory`] for the model checker: each 8-byte word is an atomic and a tracked cell.
+//!
+//! A word is either used as an atomic or copied plainly, never both: the first use decides and a later one of the other sort
+//! is a failure of the test. That is what the production code does too: a publish word is only ever loaded and stored, the
+//! rest of a record only ever copied.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
+use std::sync::Mutex;
+
+use loom::cell::UnsafeCell;
+use loom::sync::atomic::AtomicU64;
+
+use crate::bytes::{index, length};
+
+/// The model of the real `Memory`.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    words: Arc<Vec<Word>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Use {
+    None,
+    Atomic,
+    Plain,
+}
+
+#[derive(Debug)]
+struct Word {
+    atomic: AtomicU64,
+    plain: UnsafeCell<[u8; 8]>,
+    used: Mutex<Use>,
+}
+
+// SAFETY: `plain` is only reached through the tracked accesses of the model checker, which fails the test when two meet.
+unsafe impl Sync for Word {}
+// SAFETY: as above.
+unsafe impl Send for Word {}
+
+impl Word {
+    fn claim(&self, wanted: Use) {
+        let mut used = self.used.lock().expect("no test panics in here");
+        assert!(*used == Use::None || *used == wanted, "a word is used both as an atomic and plainly");
+        *used = wanted;
+    }
+}
+
+impl Memory {
+    /// Zeroed memory of this size, a multiple of 8.
+    #[must_use]
+    pub fn heap(bytes: u64) -> Memory {
+        let word = || Word {
+            atomic: AtomicU64::new(0),
+            plain: UnsafeCell::new([0; 8]),
+            used: Mutex::new(Use::None),
+        };
+        Memory { words: Arc::new((0..bytes / 8).map(|_| word()).collect()) }
+    }
+
+    /// The length in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        length(self.words.len()) * 8
+    }
+
+    /// Copies `source` to `offset`.
+    ///
+    /// # Panics
+    ///
+    /// If the range is outside, or an access of another thread meets this one.
+    pub fn copy_in(&self, offset: u64, source: &[u8]) {
+        for (at, byte) in (index(offset)..).zip(source) {
+            let word = &self.words[at / 8];
+            word.claim(Use::Plain);
+            // SAFETY: the model checker fails the test if another access meets this one.
+            word.plain.with_mut(|bytes| unsafe { (*bytes)[at % 8] = *byte });
+        }
+    }
+
+    /// Copies from `offset` into `into`.
+    ///
+    /// # Panics
+    ///
+    /// If the range is outside, or a write of another thread meets this one.
+    pub fn copy_out(&self, offset: u64, into: &mut [u8]) {
+        for (at, byte) in (index(offset)..).zip(into) {
+            let word = &self.words[at / 8];
+            word.claim(Use::Plain);
+            // SAFETY: the model checker fails the test if a write meets this read.
+            *byte = word.plain.with(|bytes| unsafe { (*bytes)[at % 8] });
+        }
+    }
+
+    /// Sets `bytes` bytes from `offset` to zero.
+    pub fn zero(&self, offset: u64, bytes: u64) {
+        for at in offset..offset + bytes {
+            self.copy_in(at, &[0]);
+        }
+    }
+
+    /// The word at `offset`, loaded with this ordering.
+    #[must_use]
+    pub fn load_u64(&self, offset: u64, ordering: Ordering) -> u64 {
+        let word = &self.words[index(offset / 8)];
+        word.claim(Use::Atomic);
+        word.atomic.load(ordering)
+    }
+
+    /// Stores the word at `offset` with this ordering.
+    pub fn store_u64(&self, offset: u64, value: u64, ordering: Ordering) {
+        let word = &self.words[index(offset / 8)];
+        word.claim(Use::Atomic);
+        word.atomic.store(value, ordering);
+    }
+}

@@ -1,0 +1,224 @@
+//! The real thing: raw pointers into a mapping or a heap block.
+
+use alloc::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use alloc::sync::Arc;
+use core::fmt;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::bytes::{index, length};
+
+/// A stretch of memory that others may change at any time, and a share in what keeps it alive.
+///
+/// A clone refers to the same bytes; the mapping or block goes when the last clone does. Offsets and lengths are in bytes
+/// from the start. Words are little-endian. Methods take `&self`: there is no exclusive access to such memory.
+#[derive(Clone)]
+pub struct Memory {
+    base: NonNull<u8>,
+    bytes: u64,
+    owner: Arc<dyn Send + Sync>,
+}
+
+// SAFETY: the pointer is only used for raw copies and atomic accesses, which the contract of `Memory::new` allows from any
+// thread, and the owner, itself `Send + Sync`, keeps it valid.
+unsafe impl Send for Memory {}
+// SAFETY: as above; `&Memory` gives nothing but raw copies and atomic accesses.
+unsafe impl Sync for Memory {}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory").field("address", &self.base).field("bytes", &self.bytes).finish()
+    }
+}
+
+impl Memory {
+    /// Memory that starts at `base` and that `owner` keeps alive.
+    ///
+    /// # Safety
+    ///
+    /// As long as `owner` or a clone of it lives, all `bytes` bytes from `base` must stay mapped and readable, and writable
+    /// unless no method that writes is ever called. Nobody in this process may hold a reference into them. Accesses
+    /// of this process that meet must be ordered by the caller or be through the atomic methods.
+    ///
+    /// # Panics
+    ///
+    /// If `base` is not aligned to 8 bytes, or the range wraps round the address space.
+    #[must_use]
+    pub unsafe fn new(base: NonNull<u8>, bytes: u64, owner: Arc<dyn Send + Sync>) -> Memory {
+        let address = length(base.as_ptr().addr());
+        assert!(address.is_multiple_of(8), "memory at {address:#x} is not aligned to 8 bytes");
+        assert!(address.checked_add(bytes).is_some_and(|end| end <= u64::MAX >> 1), "memory wraps round");
+        Memory { base, bytes, owner }
+    }
+
+    /// A zeroed heap block of exactly this size, aligned to a page: for tests, where a sanitizer then sees the first byte too
+    /// many, and for buffers that a device is to reach.
+    ///
+    /// # Panics
+    ///
+    /// If `bytes` is 0.
+    #[must_use]
+    pub fn heap(bytes: u64) -> Memory {
+        assert!(bytes > 0, "a heap block has at least one byte");
+        let layout = Layout::from_size_align(index(bytes), 4096).expect("a size below the address space");
+        // SAFETY: the layout's size is not zero.
+        let pointer = unsafe { alloc_zeroed(layout) };
+        let Some(base) = NonNull::new(pointer) else { handle_alloc_error(layout) };
+        let owner = Arc::new(Block { base, layout });
+        // SAFETY: the block lives as long as its owner, is readable and writable, and no reference into it is made.
+        unsafe { Memory::new(base, bytes, owner) }
+    }
+
+    /// A part of this memory, which shares its owner.
+    ///
+    /// # Panics
+    ///
+    /// If the range is outside or `offset` is not a multiple of 8.
+    #[must_use]
+    pub fn slice(&self, offset: u64, bytes: u64) -> Memory {
+        let base = self.at(offset, bytes);
+        assert!(offset.is_multiple_of(8), "a slice starts on a multiple of 8, not at {offset}");
+        Memory { base, bytes, owner: Arc::clone(&self.owner) }
+    }
+
+    /// The length in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The address of the first byte, for registration with a device.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        length(self.base.as_ptr().addr())
+    }
+
+    /// The first byte as a pointer, for a system call on the range. Dereferencing it is the caller's unsafe business.
+    #[must_use]
+    pub fn pointer(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// The pointer to `offset`, once `bytes` bytes from there are inside.
+    #[inline]
+    fn at(&self, offset: u64, bytes: u64) -> NonNull<u8> {
+        let inside = offset <= self.bytes && bytes <= self.bytes - offset;
+        assert!(inside, "{bytes} bytes at offset {offset} of a memory of {}", self.bytes);
+        // SAFETY: just checked: at most one past the end of what the owner keeps mapped.
+        unsafe { self.base.add(index(offset)) }
+    }
+
+    /// Copies `source` to `offset`. Orders nothing.
+    ///
+    /// # Panics
+    ///
+    /// If the range is outside.
+    #[inline]
+    pub fn copy_in(&self, offset: u64, source: &[u8]) {
+        let to = self.at(offset, length(source.len()));
+        // SAFETY: `at` checked the range, the owner keeps it mapped; `source` is a reference and no reference leads into the
+        // memory, so they don't overlap.
+        unsafe { to.as_ptr().copy_from_nonoverlapping(source.as_ptr(), source.len()) }
+    }
+
+    /// Copies from `offset` into `into`, all of it. What others write meanwhile may be in it in part: check the copy.
+    ///
+    /// # Panics
+    ///
+    /// If the range is outside.
+    #[inline]
+    pub fn copy_out(&self, offset: u64, into: &mut [u8]) {
+        let from = self.at(offset, length(into.len()));
+        // SAFETY: as in `copy_in`, the other way round.
+        unsafe { from.as_ptr().copy_to_nonoverlapping(into.as_mut_ptr(), into.len()) }
+    }
+
+    /// Sets `bytes` bytes from `offset` to zero. Orders nothing.
+    ///
+    /// # Panics
+    ///
+    /// If the range is outside.
+    #[inline]
+    pub fn zero(&self, offset: u64, bytes: u64) {
+        let to = self.at(offset, bytes);
+        // SAFETY: `at` checked the range and the owner keeps it mapped; any byte pattern is fine there.
+        unsafe { to.as_ptr().write_bytes(0, index(bytes)) }
+    }
+
+    /// The word at `offset`, loaded with this ordering.
+    ///
+    /// # Panics
+    ///
+    /// If the word is outside or `offset` is not a multiple of 8; if the ordering is not one of a load.
+    #[inline]
+    #[must_use]
+    pub fn load_u64(&self, offset: u64, ordering: Ordering) -> u64 {
+        u64::from_le(self.word(offset).load(ordering))
+    }
+
+    /// Stores the word at `offset` with this ordering.
+    ///
+    /// # Panics
+    ///
+    /// If the word is outside or `offset` is not a multiple of 8; if the ordering is not one of a store.
+    #[inline]
+    pub fn store_u64(&self, offset: u64, value: u64, ordering: Ordering) {
+        self.word(offset).store(value.to_le(), ordering);
+    }
+
+    /// The half word at `offset`, loaded with this ordering.
+    ///
+    /// # Panics
+    ///
+    /// If it is outside or `offset` is not a multiple of 4; if the ordering is not one of a load.
+    #[inline]
+    #[must_use]
+    pub fn load_u32(&self, offset: u64, ordering: Ordering) -> u32 {
+        u32::from_le(self.half(offset).load(ordering))
+    }
+
+    /// Stores the half word at `offset` with this ordering.
+    ///
+    /// # Panics
+    ///
+    /// If it is outside or `offset` is not a multiple of 4; if the ordering is not one of a store.
+    #[inline]
+    pub fn store_u32(&self, offset: u64, value: u32, ordering: Ordering) {
+        self.half(offset).store(value.to_le(), ordering);
+    }
+
+    #[inline]
+    fn word(&self, offset: u64) -> &AtomicU64 {
+        assert!(offset.is_multiple_of(8), "a word at offset {offset}, not a multiple of 8");
+        let at = self.at(offset, 8);
+        // SAFETY: in range, mapped as long as `self` lives, and aligned: the base is, and the offset is a multiple of 8. An
+        // atomic is the one thing that may be referred to here: it promises nothing about its value.
+        unsafe { AtomicU64::from_ptr(at.as_ptr().cast()) }
+    }
+
+    #[inline]
+    fn half(&self, offset: u64) -> &AtomicU32 {
+        assert!(offset.is_multiple_of(4), "a half word at offset {offset}, not a multiple of 4");
+        let at = self.at(offset, 4);
+        // SAFETY: as in `word`, with 4 for 8.
+        unsafe { AtomicU32::from_ptr(at.as_ptr().cast()) }
+    }
+}
+
+/// A heap block, freed when the last memory that refers to it goes.
+struct Block {
+    base: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: the block only frees its pointer, once, in whichever thread is last.
+unsafe impl Send for Block {}
+// SAFETY: `&Block` gives access to nothing.
+unsafe impl Sync for Block {}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `Memory::heap` with this layout and freed only here.
+        unsafe { dealloc(self.base.as_ptr(), self.layout) }
+    }
+}
