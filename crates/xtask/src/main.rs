@@ -12,6 +12,7 @@
 mod exec;
 mod install;
 mod report;
+mod source;
 mod steps;
 mod tally;
 

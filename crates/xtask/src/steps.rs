@@ -1,17 +1,36 @@
 //! The steps of `cargo xtask test`, in the order they run: cheap ones first.
 
 mod cargo;
+mod checked;
+mod design;
+mod graph;
+mod layout;
+mod no_std;
 
 use crate::report::Step;
 
 /// Every step.
 pub(crate) const ALL: &[Step] = &[
     Step { name: "fmt", about: "every file is as rustfmt would write it", run: cargo::fmt },
+    Step {
+        name: "layout",
+        about: "file sizes, places of unsafe code, words that don't belong",
+        run: layout::run,
+    },
+    Step { name: "design", about: "what cites DESIGN.md and what it cites are there", run: design::run },
+    Step {
+        name: "graph",
+        about: "dependencies point one way; log and engine pull in no std",
+        run: graph::run,
+    },
+    Step { name: "deny", about: "licences, sources and bans of the dependencies", run: cargo::deny },
     Step { name: "clippy", about: "no lint, all targets of the default members", run: cargo::clippy },
-    Step { name: "clippy-verbs", about: "no lint in windlass-verbs", run: cargo::clippy_verbs },
+    Step { name: "no_std", about: "log and engine link into a library without std", run: no_std::run },
     Step { name: "test", about: "tests of the default members", run: cargo::test },
     Step { name: "doctest", about: "examples in the documentation", run: cargo::doctest },
-    Step { name: "test-verbs", about: "tests of windlass-verbs that need no device", run: cargo::test_verbs },
     Step { name: "doc", about: "the documentation builds without a warning", run: cargo::doc },
-    Step { name: "deny", about: "licences, sources and bans of the dependencies", run: cargo::deny },
+    Step { name: "loom", about: "the log's hand-off under loom", run: checked::loom },
+    Step { name: "address", about: "the log's tests under AddressSanitizer", run: checked::address },
+    Step { name: "clippy-verbs", about: "no lint in windlass-verbs", run: cargo::clippy_verbs },
+    Step { name: "test-verbs", about: "tests of windlass-verbs that need no device", run: cargo::test_verbs },
 ];

@@ -1,0 +1,261 @@
+//! What style this repository promises of itself that no lint holds.
+
+use crate::Context;
+use crate::report::Outcome;
+use crate::source::{self, Source};
+use crate::tally::Tally;
+
+/// Lines of a file without its tests.
+const FILE_LINES_MAX: usize = 800;
+
+/// Where unsafe code may stand, and why.
+const UNSAFE_ALLOWED: &[(&str, &str)] = &[
+    ("crates/log/src/memory", "the one type for memory that others change"),
+    ("crates/store/src/mapping", "the module that maps files"),
+    ("crates/verbs/", "FFI"),
+    ("crates/xtask/no_std_check/", "an allocator of its own"),
+];
+
+/// Crates with a part that may be unsafe: they deny it at the root and allow it there; every other one forbids it.
+const UNSAFE_DENIED: &[&str] = &["crates/log/", "crates/store/", "crates/verbs/"];
+
+/// The hosts that a text may point at: sources and specifications.
+const HOSTS_ALLOWED: &[&str] = &[
+    "github.com",
+    "doc.rust-lang.org",
+    "www.apache.org",
+    "docs.kernel.org",
+    "man7.org",
+    "datatracker.ietf.org",
+    "www.rfc-editor.org",
+    "keepachangelog.com",
+    "semver.org",
+    "localhost",
+    "127.0.0.1",
+];
+
+/// Words that tie the repository to one machine or leave work undone in it. Spelled in two halves: this file is checked too.
+const WORDS_FORBIDDEN: &[(&str, &str)] = &[
+    (concat!("/ho", "me/"), "a machine's path"),
+    (concat!("/ro", "ot/"), "a machine's path"),
+    (concat!("/wo", "rk/"), "a machine's path"),
+    (concat!("/Us", "ers/"), "a machine's path"),
+    (concat!("shar", "ed/design"), "a path outside the repository"),
+    (concat!("shar", "ed/vm"), "a path outside the repository"),
+    (concat!("shar", "ed/hooks"), "a path outside the repository"),
+    (concat!("TO", "DO"), "unfinished work"),
+    (concat!("FIX", "ME"), "unfinished work"),
+    (concat!("dbg", "!("), "a debugging aid"),
+];
+
+/// The one source of packages in Cargo.lock.
+const LOCK_SOURCE: &str = "source = \"registry+https://github.com/rust-lang/";
+
+pub(super) fn run(context: &Context) -> Outcome {
+    let sources = match source::all(&context.root) {
+        Ok(sources) => sources,
+        Err(error) => return Outcome::failed(format!("cannot read the repository: {error}")),
+    };
+    let mut complaints = Vec::new();
+    let checks: [fn(&Source) -> Vec<String>; 6] =
+        [long_file, unsafe_outside, unsafe_not_forbidden, forbidden_words, foreign_hosts, foreign_packages];
+    for check in checks {
+        complaints.extend(sources.iter().flat_map(check));
+    }
+    complaints.extend(orphans(&sources));
+    told(&complaints, checks.len() + 1)
+}
+
+/// The outcome of a check that makes complaints: each is printed, each is a failed case.
+pub(super) fn told(complaints: &[String], checks: usize) -> Outcome {
+    for complaint in complaints {
+        println!("   {complaint}");
+    }
+    let count = |number: usize| u64::try_from(number).expect("fits");
+    match complaints.first() {
+        None => Outcome::Passed(Tally { passed: count(checks), ..Tally::default() }),
+        Some(first) => Outcome::Failed {
+            tally: Tally { failed: count(complaints.len()), ..Tally::default() },
+            why: first.clone(),
+        },
+    }
+}
+
+fn long_file(source: &Source) -> Vec<String> {
+    let is_test = source.path.contains("/tests/") || source.path.ends_with("/tests.rs");
+    if !source.is_rust() || is_test {
+        return Vec::new();
+    }
+    let lines: Vec<&str> = source.text.lines().collect();
+    let tests = lines.windows(2).position(|pair| {
+        pair[0].starts_with("#[cfg(") && pair[0].contains("test") && pair[1].starts_with("mod ")
+    });
+    let own = tests.unwrap_or(lines.len());
+    if own <= FILE_LINES_MAX {
+        return Vec::new();
+    }
+    vec![format!("{}: {own} lines without its tests, more than {FILE_LINES_MAX}: split it", source.path)]
+}
+
+fn unsafe_outside(source: &Source) -> Vec<String> {
+    if !source.is_rust() || UNSAFE_ALLOWED.iter().any(|(prefix, _)| source.path.starts_with(prefix)) {
+        return Vec::new();
+    }
+    let code = source::code_of(&source.text);
+    let found = code.lines().enumerate().filter(|(_, line)| source::has_word(line, "unsafe"));
+    found
+        .map(|(at, _)| {
+            format!("{}:{}: unsafe code outside the modules that may have it", source.path, at + 1)
+        })
+        .collect()
+}
+
+fn unsafe_not_forbidden(source: &Source) -> Vec<String> {
+    let root = source.path.ends_with("/src/lib.rs") || source.path.ends_with("/src/main.rs");
+    if !root || source.path.contains("no_std_check") {
+        return Vec::new();
+    }
+    let denied = UNSAFE_DENIED.iter().any(|prefix| source.path.starts_with(prefix));
+    let wanted = if denied { "#![deny(unsafe_code)]" } else { "#![forbid(unsafe_code)]" };
+    if source.text.contains(wanted) || source.text.contains("#![forbid(unsafe_code)]") {
+        return Vec::new();
+    }
+    vec![format!("{}: lacks {wanted}", source.path)]
+}
+
+fn forbidden_words(source: &Source) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for (at, line) in source.text.lines().enumerate() {
+        for (word, what) in WORDS_FORBIDDEN {
+            let whole = line.match_indices(word).any(|(at, _)| {
+                !line[..at].chars().next_back().is_some_and(|c| c.is_alphanumeric() || "._-}".contains(c))
+            });
+            if whole {
+                complaints.push(format!("{}:{}: {what}: {word}", source.path, at + 1));
+            }
+        }
+    }
+    complaints
+}
+
+fn foreign_hosts(source: &Source) -> Vec<String> {
+    // Licence texts are others' words.
+    if source.path.starts_with("LICENSE") {
+        return Vec::new();
+    }
+    let mut complaints = Vec::new();
+    for (at, line) in source.text.lines().enumerate() {
+        for (scheme, _) in line.match_indices("://") {
+            let after = &line[scheme + 3..];
+            let end = after.find(|c: char| !(c.is_ascii_alphanumeric() || ".-".contains(c)));
+            let host = &after[..end.unwrap_or(after.len())];
+            let named = host.contains('.') || host == "localhost";
+            if named && !HOSTS_ALLOWED.contains(&host) {
+                complaints.push(format!("{}:{}: points at the host {host}", source.path, at + 1));
+            }
+        }
+    }
+    complaints
+}
+
+fn foreign_packages(source: &Source) -> Vec<String> {
+    if !source.path.ends_with("Cargo.lock") {
+        return Vec::new();
+    }
+    let foreign = |line: &&str| line.starts_with("source = ") && !line.starts_with(LOCK_SOURCE);
+    source
+        .text
+        .lines()
+        .filter(foreign)
+        .map(|line| format!("{}: a package from elsewhere: {line}", source.path))
+        .collect()
+}
+
+/// Files of Rust that no module names: the compiler never sees them.
+fn orphans(sources: &[Source]) -> Vec<String> {
+    let named_in = |parent: &str, module: &str| {
+        let wanted = format!("mod {module};");
+        sources.iter().any(|source| source.path == parent && source::code_of(&source.text).contains(&wanted))
+    };
+    let mut complaints = Vec::new();
+    for source in sources.iter().filter(|source| source.is_rust()) {
+        let Some((package, inner)) = source.path.split_once("/src/") else { continue };
+        let Some(stem) = inner.strip_suffix(".rs") else { continue };
+        let (folder, module) = stem.rsplit_once('/').unwrap_or(("", stem));
+        if matches!(stem, "lib" | "main") || folder == "bin" {
+            continue;
+        }
+        let (folder, module) =
+            if module == "mod" { folder.rsplit_once('/').unwrap_or(("", folder)) } else { (folder, module) };
+        let parents = if folder.is_empty() {
+            [format!("{package}/src/lib.rs"), format!("{package}/src/main.rs")]
+        } else {
+            [format!("{package}/src/{folder}.rs"), format!("{package}/src/{folder}/mod.rs")]
+        };
+        if !parents.iter().any(|parent| named_in(parent, module)) {
+            complaints.push(format!("{}: no module names it, so it is never compiled", source.path));
+        }
+    }
+    complaints
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(path: &str, text: impl Into<String>) -> Source {
+        Source { path: path.into(), text: text.into() }
+    }
+
+    #[test]
+    fn a_long_file_is_found_and_its_tests_are_not_counted() {
+        let long = "fn f() {}\n".repeat(FILE_LINES_MAX + 1);
+        assert_eq!(long_file(&file("crates/x/src/a.rs", long.clone())).len(), 1);
+        let tested = format!("fn f() {{}}\n#[cfg(test)]\nmod tests {{\n{long}}}\n");
+        assert!(long_file(&file("crates/x/src/a.rs", tested)).is_empty());
+        assert!(long_file(&file("crates/x/tests/a.rs", long)).is_empty());
+    }
+
+    #[test]
+    fn unsafe_is_found_outside_its_modules_only() {
+        let code = "fn f() { unsafe { g() } }\n";
+        assert_eq!(unsafe_outside(&file("crates/log/src/record.rs", code)).len(), 1);
+        assert!(unsafe_outside(&file("crates/log/src/memory.rs", code)).is_empty());
+        assert!(unsafe_outside(&file("crates/log/src/record.rs", "// unsafe\n")).is_empty());
+    }
+
+    #[test]
+    fn a_root_that_allows_unsafe_is_found() {
+        assert_eq!(unsafe_not_forbidden(&file("crates/engine/src/lib.rs", "#![no_std]\n")).len(), 1);
+        assert_eq!(
+            unsafe_not_forbidden(&file("crates/engine/src/lib.rs", "#![deny(unsafe_code)]\n")).len(),
+            1
+        );
+        assert!(unsafe_not_forbidden(&file("crates/log/src/lib.rs", "#![deny(unsafe_code)]\n")).is_empty());
+    }
+
+    #[test]
+    fn machine_paths_foreign_hosts_and_packages_are_found() {
+        let path = format!("see {}somebody/x", WORDS_FORBIDDEN[0].0);
+        assert_eq!(forbidden_words(&file("a.md", path)).len(), 1);
+        assert!(forbidden_words(&file("a.md", "target/work/x")).is_empty());
+        let link = |host: &str| file("a.md", format!("see https{}{host}/x", "://"));
+        assert_eq!(foreign_hosts(&link("registry.example.org")).len(), 1);
+        assert!(foreign_hosts(&link("github.com")).is_empty());
+        assert_eq!(foreign_packages(&file("Cargo.lock", "source = \"git+x\"\n")).len(), 1);
+        assert!(foreign_packages(&file("Cargo.lock", format!("{LOCK_SOURCE}x\"\n"))).is_empty());
+    }
+
+    #[test]
+    fn a_file_that_no_module_names_is_found() {
+        let sources = [
+            file("crates/x/src/lib.rs", "mod a;\n"),
+            file("crates/x/src/a.rs", "mod b;\n// mod c;\n"),
+            file("crates/x/src/a/b.rs", ""),
+            file("crates/x/src/a/c.rs", ""),
+        ];
+        let found = orphans(&sources);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].contains("a/c.rs"));
+    }
+}
