@@ -1,0 +1,396 @@
+//! What the engine asks of a driver.
+
+use alloc::boxed::Box;
+
+use windlass_log::{Epoch, Lsn, MemberId};
+
+use crate::{Acknowledgement, CommitProof, DurableState, FenceQuorum, Heartbeat, LsnRange, Message, Notice};
+
+/// Names a command that is answered. Never reused by one engine.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Token(pub u64);
+
+/// One fabric connection: a primary's (or a candidate's, for fetching) epoch, and which attempt within it. A connection
+/// is never used again after it broke; the next attempt is another session.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Session {
+    /// The tenure.
+    pub epoch: Epoch,
+    /// 1 and up, for each peer and epoch.
+    pub attempt: u32,
+}
+
+impl core::fmt::Display for Session {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{}#{}", self.epoch, self.attempt)
+    }
+}
+
+/// One thing to do. Execute commands in the order in which they are polled; what a command starts may complete in any
+/// order.
+#[derive(PartialEq, Debug)]
+pub enum Command {
+    // ---- control plane -------------------------------------------------------------------------------------------
+    /// Send a message on the peer's control connection. May be dropped when that is down: the engine sends again.
+    Send {
+        /// To whom.
+        peer: MemberId,
+        /// What.
+        message: Box<Message>,
+    },
+
+    // ---- the local store -----------------------------------------------------------------------------------------
+    /// Write the superblock, both copies, each flushed, the clean mark cleared. Answer: [`crate::Input::Saved`].
+    Save {
+        /// To answer with.
+        token: Token,
+        /// The engine's share.
+        state: Box<DurableState>,
+    },
+    /// Make everything below `to` durable. Answer: [`crate::Input::Flushed`], or [`crate::Input::Failed`]. At most one
+    /// is unanswered at any time.
+    Flush {
+        /// To answer with.
+        token: Token,
+        /// At or below the valid (or drained) tail.
+        to: Lsn,
+    },
+    /// Cut the log at `at` and save this state in one superblock update; nothing is zeroed, since what lies beyond does
+    /// not belong to the new history. Only sent while no window is granted and no reservation in flight. Answer:
+    /// [`crate::Input::Saved`].
+    ///
+    /// The fate of appends: what this member appended as primary at or beyond `at` is fenced and will never commit.
+    Cut {
+        /// To answer with.
+        token: Token,
+        /// The new valid tail, at or below the old one.
+        at: Lsn,
+        /// The state that goes with it.
+        state: Box<DurableState>,
+    },
+    /// Throw the whole log away and start again, empty, at `at` (which may lie beyond the old tail), saving this state.
+    /// Follows [`crate::Input::SnapshotInstalled`]. Answer: [`crate::Input::Saved`].
+    Reset {
+        /// To answer with.
+        token: Token,
+        /// Trim point and tail of the empty log.
+        at: Lsn,
+        /// The state that goes with it.
+        state: Box<DurableState>,
+    },
+    /// Release everything below, by whole segments, durably in the superblock first (`trimmed` of the state).
+    Trim {
+        /// The new trim point.
+        to: Lsn,
+    },
+
+    // ---- being primary -------------------------------------------------------------------------------------------
+    /// Open the local log for appends in this tenure: append the epoch-start record at the tail and drain it. The
+    /// history that has this epoch is saved already. Answer: [`crate::Input::TenureStarted`].
+    StartTenure {
+        /// To answer with.
+        token: Token,
+        /// The proof that a quorum has fenced all older epochs.
+        quorum: FenceQuorum,
+        /// Where: the valid tail.
+        at: Lsn,
+    },
+    /// Take no more reservations; answer [`crate::Input::Sealed`] once none is in flight, or [`crate::Input::Failed`]
+    /// past the deadline.
+    Seal {
+        /// To answer with.
+        token: Token,
+    },
+    /// The tenure is over. Commits that wait for more than has been committed end as unknown, never as success;
+    /// a later [`Command::Cut`] or a watermark tells their fate.
+    StepDown {
+        /// The tenure that ends.
+        epoch: Epoch,
+        /// Why.
+        reason: StopReason,
+    },
+    /// Make the fabric connection of this session to the peer (which answers a grant with its keys over the control
+    /// plane). Answer: [`crate::Input::Granted`] or [`crate::Input::FabricDown`].
+    Connect {
+        /// The peer.
+        peer: MemberId,
+        /// The session.
+        session: Session,
+    },
+    /// Destroy this session's connection, as primary or as a fetching candidate: stop posting, count no more
+    /// completions, drain, destroy. No answer; nothing that it still completes counts.
+    Disconnect {
+        /// The peer.
+        peer: MemberId,
+        /// The session.
+        session: Session,
+    },
+    /// Write the range into the peer's segments, then the notice with immediate into slot `slot` of its ring: one
+    /// doorbell, the last work request signalled. The range may be empty, may end inside a record, and spans at most two
+    /// segments. Answer: [`crate::Input::Placed`] or [`crate::Input::FabricDown`].
+    Replicate {
+        /// The peer.
+        peer: MemberId,
+        /// The session.
+        session: Session,
+        /// The bytes.
+        range: LsnRange,
+        /// The slot's content. The immediate is [`Notice::immediate`].
+        notice: Notice,
+        /// Which slot, `0..notice_slots`.
+        slot: u32,
+    },
+    /// Write the heartbeat slot of the peer: a plain write that needs no credit. No answer.
+    Beat {
+        /// The peer.
+        peer: MemberId,
+        /// The session.
+        session: Session,
+        /// The slot's content.
+        heartbeat: Heartbeat,
+    },
+    /// As primary: the commit watermarks moved. Waiting commits at or below succeed by this value alone.
+    Committed(CommitProof),
+
+    // ---- being backup --------------------------------------------------------------------------------------------
+    /// Invalidate every window granted to anybody, see the completions, drain and destroy the queue pair, and only then
+    /// scan the log from the trim point or a position known to be valid. Answer: [`crate::Input::Revoked`].
+    Revoke {
+        /// To answer with.
+        token: Token,
+    },
+    /// Take the primary's connection for this session if it is new, bind windows for the segments from the one that
+    /// holds `from` up to `up_to`, and send the keys over the control plane. Again, with the same session, to grant
+    /// more. Answer: [`crate::Input::GrantDone`], or [`crate::Input::FabricDown`].
+    Grant {
+        /// To answer with.
+        token: Token,
+        /// The primary.
+        primary: MemberId,
+        /// The session.
+        session: Session,
+        /// The first LSN that the primary will write.
+        from: Lsn,
+        /// A segment's base: the first LSN that stays out of reach.
+        up_to: Lsn,
+    },
+    /// Invalidate the windows of the segments that lie wholly below: they are persisted here. No answer.
+    Ungrant {
+        /// The session.
+        session: Session,
+        /// Segments that end at or below this LSN.
+        below: Lsn,
+    },
+    /// Parse and checksum what arrived, from the valid tail up to `to` at most, against the history. Answer:
+    /// [`crate::Input::Parsed`]. At most one is unanswered at any time.
+    Parse {
+        /// To answer with.
+        token: Token,
+        /// Where to stop.
+        to: Lsn,
+    },
+    /// Write the acknowledgement slot at the primary. At most one is unanswered at any time. Answer:
+    /// [`crate::Input::AcknowledgeDone`].
+    Acknowledge {
+        /// The primary.
+        primary: MemberId,
+        /// The slot's content.
+        acknowledgement: Acknowledgement,
+    },
+    /// As backup: the primary's watermarks, clamped to this member's own valid tail. For readers and subscriptions.
+    Learned {
+        /// Placed on a quorum; revocable.
+        replicated: Lsn,
+        /// Persisted on a quorum.
+        durable: Lsn,
+    },
+
+    // ---- a takeover ----------------------------------------------------------------------------------------------
+    /// As candidate: read this range of the peer's log with RDMA Reads over a connection of this session, verify it
+    /// against the history saved last, and put it into the local log. Answer: [`crate::Input::Fetched`] or
+    /// [`crate::Input::FetchFailed`].
+    Fetch {
+        /// To answer with.
+        token: Token,
+        /// Whose log.
+        peer: MemberId,
+        /// The session; the same for all fetches from one peer in a row.
+        session: Session,
+        /// Starts at the local valid tail; may end inside a record.
+        range: LsnRange,
+    },
+    /// Let this candidate read the range, over a connection of this session. No answer; revoked like a window.
+    GrantRead {
+        /// The candidate.
+        peer: MemberId,
+        /// The session.
+        session: Session,
+        /// What it may read.
+        range: LsnRange,
+    },
+
+    // ---- for the application -------------------------------------------------------------------------------------
+    /// Something that the application or the operator should see.
+    Event(Event),
+}
+
+/// What the application or the operator should see.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Event {
+    /// This member's role changed.
+    Role {
+        /// The new one.
+        role: Role,
+        /// The tenure it belongs to.
+        epoch: Epoch,
+    },
+    /// As primary: how a peer stands.
+    Peer {
+        /// The peer.
+        peer: MemberId,
+        /// How it stands.
+        status: PeerStatus,
+    },
+    /// As backup: the primary has released what this member lacks. Install a checkpoint and answer with
+    /// [`crate::Input::SnapshotInstalled`].
+    SnapshotNeeded {
+        /// The primary.
+        primary: MemberId,
+        /// The primary's trim point: the checkpoint must reach at least here.
+        from: Lsn,
+    },
+    /// A peer was refused; its messages are ignored.
+    Refused {
+        /// The peer.
+        peer: MemberId,
+        /// Why.
+        reason: Refusal,
+    },
+    /// A takeover can't choose a log from those who answered; it goes on trying.
+    Undecided {
+        /// The candidate's epoch.
+        epoch: Epoch,
+        /// Why.
+        reason: Undecided,
+    },
+}
+
+/// What this member is in its group.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Role {
+    /// Follows a primary, or waits for one.
+    Backup,
+    /// Tries to become primary.
+    Candidate,
+    /// Appends are taken here.
+    Primary,
+    /// Was primary; the log is sealed or being sealed.
+    Sealing,
+    /// Cannot go on until the folder is opened again.
+    Stopped,
+}
+
+/// How a peer stands with this primary.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum PeerStatus {
+    /// Not reachable, or not yet adopted.
+    Away,
+    /// Takes batches.
+    Streaming,
+    /// What it lacks is released: it needs the application's checkpoint.
+    NeedsSnapshot,
+}
+
+/// Why a peer is refused.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
+pub enum Refusal {
+    /// It is no voter of this group.
+    #[error("it is not a member of this group: check the members in its configuration")]
+    NotAMember,
+    /// It came back with another disk: it must join as a new member.
+    #[error(
+        "its incarnation is {found:016x}, known is {known:016x}: its disk was replaced, it must join as a new member"
+    )]
+    OtherIncarnation {
+        /// What this member's superblock has.
+        known: u64,
+        /// What the peer said.
+        found: u64,
+    },
+    /// Two processes run from copies of one folder.
+    #[error(
+        "opening {found} of its folder, but {known} is known: the folder was copied or set back, remove one of the two"
+    )]
+    Clone {
+        /// The opening known.
+        known: u64,
+        /// What the peer said.
+        found: u64,
+    },
+}
+
+/// Why a choice could not be made.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
+pub enum Undecided {
+    /// Members that answered lost memory.
+    #[error(
+        "members that answered have lost their memory: wait for a majority without loss or for all members, or accept the loss"
+    )]
+    MemoryLost,
+    /// A member has lost bytes that it may have acknowledged, and no log among those that answered reaches them.
+    #[error("{member} has lost bytes below {mark} that it may have acknowledged: wait for more members")]
+    MarkNotReached {
+        /// Who.
+        member: MemberId,
+        /// What it may have acknowledged.
+        mark: Lsn,
+    },
+    /// A member knows of a commit that no log among those that answered holds.
+    #[error(
+        "durable is known to be {durable}, but no log among those that answered reaches it: wait for more members"
+    )]
+    DurableNotReached {
+        /// The highest known.
+        durable: Lsn,
+    },
+}
+
+/// Why a tenure, or this engine, ends.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
+pub enum StopReason {
+    /// A peer has promised, or asked to promise, a higher epoch.
+    #[error("a member has promised the higher epoch {promised}")]
+    HigherEpoch {
+        /// The epoch.
+        promised: Epoch,
+    },
+    /// No quorum was heard from for the suspicion timeout.
+    #[error("no quorum of the group was heard from for the suspicion timeout")]
+    NoQuorum,
+    /// Handed over as asked.
+    #[error("the tenure was handed over to {to}")]
+    HandedOver {
+        /// To whom.
+        to: MemberId,
+    },
+    /// The application or an operator asked.
+    #[error("the application asked to resign")]
+    Asked,
+    /// A reservation stayed unpublished past its deadline.
+    #[error("a reservation was not published within its deadline")]
+    StuckReservation,
+    /// A seal's deadline passed with reservations still in flight.
+    #[error(
+        "reservations stayed in flight past the deadline of the seal; the log stays closed until restart"
+    )]
+    SealStuck,
+    /// A flush failed: nothing can be acknowledged any more.
+    #[error("a flush failed; nothing is acknowledged until the folder is opened again")]
+    FlushFailed,
+    /// The log is damaged below what this member has persisted.
+    #[error("the log is damaged at {at}")]
+    Damaged {
+        /// Where.
+        at: Lsn,
+    },
+}

@@ -1,0 +1,212 @@
+//! What an engine is told when it is made: who it is, its group, its limits, and what its disk remembers.
+
+use alloc::vec::Vec;
+
+use windlass_log::{Epoch, Geometry, Lsn, MemberId};
+
+use crate::{History, Persisted};
+
+/// Who and what this engine is. Nothing here changes while the engine lives.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Config {
+    /// This member.
+    pub me: MemberId,
+    /// Who this process is, told to every peer in the handshake.
+    pub identity: Identity,
+    /// The voters, this member among them, 1 to [`Config::VOTERS_MAX`], each once.
+    pub voters: Vec<MemberId>,
+    /// The segment size of the log.
+    pub geometry: Geometry,
+    /// Whether the group allows the level `Replicated`. If not, `replicated` never runs ahead of `durable`; if so,
+    /// members that lost their memory do not count when a log is chosen.
+    pub replicated_allowed: bool,
+    /// Seed of the random back-off. Take it from the system's randomness; a test gives its own.
+    pub seed: u64,
+    /// Times.
+    pub timing: Timing,
+    /// Sizes.
+    pub limits: Limits,
+}
+
+impl Config {
+    /// The most voters of a group.
+    pub const VOTERS_MAX: usize = 15;
+
+    /// How many members make a quorum, for commits and for takeovers alike: more than half.
+    #[must_use]
+    pub fn quorum(&self) -> usize {
+        self.voters.len() / 2 + 1
+    }
+
+    pub(crate) fn check(&self) {
+        assert!(
+            (1..=Config::VOTERS_MAX).contains(&self.voters.len()),
+            "a group has 1 to {} voters, not {}",
+            Config::VOTERS_MAX,
+            self.voters.len()
+        );
+        assert!(self.voters.contains(&self.me), "{} is no voter of its own group", self.me);
+        for (index, member) in self.voters.iter().enumerate() {
+            assert!(!self.voters[..index].contains(member), "{member} is a voter twice");
+        }
+        let t = &self.timing;
+        assert!(
+            t.heartbeat_ns > 0 && t.suspicion_ns >= 4 * t.heartbeat_ns,
+            "suspicion below four heartbeats"
+        );
+        assert!(
+            t.backoff_ns > 0 && t.retry_ns > 0 && t.stall_ns > 0 && t.flush_idle_ns > 0,
+            "a time of zero"
+        );
+        let l = &self.limits;
+        assert!(
+            l.batch_bytes >= 4096 && l.fetch_bytes >= 4096,
+            "batches and fetches move at least 4096 bytes"
+        );
+        assert!(l.notice_slots > 0 && l.batches_in_flight > 0 && l.segments_ahead > 0, "a limit of zero");
+        assert!(l.retention_bytes >= self.geometry.segment_bytes(), "retention below one segment");
+    }
+}
+
+/// Who a process is. Two live processes with one incarnation are clones of each other (a copied folder): the second is
+/// refused by whoever sees it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Identity {
+    /// Random, made with the member's folder and kept in its superblock. A member back with an empty disk has another.
+    pub incarnation: u64,
+    /// A number that grows with each opening of the folder and is durable before the engine is made (the superblock's
+    /// generation does).
+    pub opening: u64,
+    /// Random for each opening.
+    pub nonce: u64,
+}
+
+/// Times, all in nanoseconds of the monotonic clock that is passed in. Safety never depends on them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Timing {
+    /// Between two heartbeats.
+    pub heartbeat_ns: u64,
+    /// Silence after which a primary is suspected, and without a quorum steps down. At least four heartbeats.
+    pub suspicion_ns: u64,
+    /// The first random back-off of a candidate lies in `0..backoff_ns`; it doubles with each failure, up to
+    /// `suspicion_ns`.
+    pub backoff_ns: u64,
+    /// Pending work that has not moved for this long counts as silence.
+    pub stall_ns: u64,
+    /// An unanswered message is sent again after this.
+    pub retry_ns: u64,
+    /// Bytes that nobody asked to be durable are flushed after this at the latest.
+    pub flush_idle_ns: u64,
+}
+
+impl Default for Timing {
+    /// Heartbeats each 20 ms, suspicion after 400 ms, back-off from 20 ms, stall 2 s, retry 50 ms, idle flush 20 ms.
+    fn default() -> Timing {
+        const MS: u64 = 1_000_000;
+        Timing {
+            heartbeat_ns: 20 * MS,
+            suspicion_ns: 400 * MS,
+            backoff_ns: 20 * MS,
+            stall_ns: 2000 * MS,
+            retry_ns: 50 * MS,
+            flush_idle_ns: 20 * MS,
+        }
+    }
+}
+
+/// Sizes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// The most bytes of one [`crate::Command::Replicate`].
+    pub batch_bytes: u64,
+    /// Batches to one peer whose placement is not known yet; while so many are in flight the next grows.
+    pub batches_in_flight: u32,
+    /// Slots of a backup's notice ring; each is a credit. The backup posts at least as many receives.
+    pub notice_slots: u32,
+    /// Segments granted beyond the one that holds the backup's valid tail.
+    pub segments_ahead: u64,
+    /// Trimmed bytes kept for peers that lag; a peer further behind needs a snapshot.
+    pub retention_bytes: u64,
+    /// The most bytes of one [`crate::Command::Fetch`].
+    pub fetch_bytes: u64,
+    /// Bytes that nobody asked to be durable are flushed once there are so many.
+    pub flush_lag_bytes: u64,
+}
+
+impl Default for Limits {
+    /// 1 MiB batches, one in flight, 16 slots, two segments ahead, 1 GiB retention, 4 MiB fetches, 1 MiB flush lag.
+    fn default() -> Limits {
+        Limits {
+            batch_bytes: 1 << 20,
+            batches_in_flight: 1,
+            notice_slots: 16,
+            segments_ahead: 2,
+            retention_bytes: 1 << 30,
+            fetch_bytes: 4 << 20,
+            flush_lag_bytes: 1 << 20,
+        }
+    }
+}
+
+/// The engine's share of the superblock: what must survive a crash for the group to be safe.
+///
+/// The driver writes it whole, both copies, each flushed, and with the clean mark cleared, before it completes the
+/// command that carried it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DurableState {
+    /// No older epoch is ever granted, promised or used again.
+    pub promised: Epoch,
+    /// Which epoch owns which LSNs, from the trim point on.
+    pub history: History,
+    /// Everything below is released.
+    pub trimmed: Lsn,
+    /// The highest LSN that this member may ever have acknowledged as persisted, as far as it can prove. The
+    /// store may move it forward on its own as it flushes; at opening the greater of the two counts.
+    pub mark: Persisted,
+    /// Memory was lost and the member has not caught up since.
+    pub memory_lost: bool,
+    /// The peers this member has met.
+    pub peers: Vec<PeerRecord>,
+}
+
+impl DurableState {
+    /// The state of a member of a new group whose log is empty.
+    #[must_use]
+    pub fn genesis(geometry: Geometry) -> DurableState {
+        let start = geometry.first_record(0);
+        DurableState {
+            promised: Epoch::NONE,
+            history: History::new(),
+            trimmed: start,
+            mark: Persisted(start),
+            memory_lost: false,
+            peers: Vec::new(),
+        }
+    }
+}
+
+/// Whom this member has met under a peer's name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PeerRecord {
+    /// The peer.
+    pub member: MemberId,
+    /// Its incarnation when it was first met.
+    pub incarnation: u64,
+    /// The highest opening seen of it.
+    pub opening: u64,
+}
+
+/// What recovery found when the folder was opened.
+///
+/// Before the engine is made the driver has written `[mark, valid_tail)` again in place and flushed it, and it
+/// knows no epoch in the log above `state.promised`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Opening {
+    /// The superblock's share. `memory_lost` is true already if the boot id differs and there is no clean mark.
+    pub state: DurableState,
+    /// The end of the last valid record: valid as R-4 has it. Everything below is persisted.
+    pub valid_tail: Lsn,
+    /// The epoch of the last valid record, [`Epoch::NONE`] for an empty log. After a trim that left no record, the
+    /// history's epoch just below the trim point.
+    pub last_epoch: Epoch,
+}

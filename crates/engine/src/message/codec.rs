@@ -1,0 +1,332 @@
+//! Messages as bytes: little-endian, versioned, bounded. Decoding never panics and never allocates by a length that it has
+//! not checked against the bytes at hand.
+//!
+//! ```text
+//!  0        2      4
+//!  version  kind   fields in the order of their declaration; lists are a u32 count and their items
+//! ```
+
+use alloc::vec::Vec;
+
+use windlass_log::{Epoch, Lsn, MemberId};
+
+use super::{Mark, Message, Summary, Witness};
+use crate::{Config, History, HistoryError, LsnRange, Persisted, Session, Tenure};
+
+/// The version of the message layouts.
+pub const MESSAGE_VERSION: u16 = 1;
+
+/// No encoded message is longer: a reader may refuse a frame by its length alone.
+pub const MESSAGE_BYTES_MAX: usize = 32 << 10;
+
+const TENURE_BYTES: usize = 16;
+const WITNESS_BYTES: usize = 17;
+
+/// Why bytes are no message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum MessageError {
+    /// It ends too early.
+    #[error("the message ends at byte {length}, inside a field")]
+    Truncated {
+        /// Its length.
+        length: usize,
+    },
+    /// Bytes follow its end.
+    #[error("{extra} bytes follow the message")]
+    TrailingBytes {
+        /// How many.
+        extra: usize,
+    },
+    /// Longer than any message.
+    #[error("{length} bytes, no message is longer than {MESSAGE_BYTES_MAX}")]
+    TooLong {
+        /// Its length.
+        length: usize,
+    },
+    /// Another format version.
+    #[error("message version {found}, this release reads {MESSAGE_VERSION}: run compatible releases")]
+    Version {
+        /// In the message.
+        found: u16,
+    },
+    /// No such kind in this version.
+    #[error("message kind {found} is unknown in version {MESSAGE_VERSION}")]
+    Kind {
+        /// In the message.
+        found: u16,
+    },
+    /// A list is longer than the format allows.
+    #[error("a list of {found} items, at most {max} are allowed")]
+    ListTooLong {
+        /// In the message.
+        found: u32,
+        /// Allowed.
+        max: usize,
+    },
+    /// A truth value that is neither 0 nor 1.
+    #[error("{found} is no truth value")]
+    Bool {
+        /// In the message.
+        found: u8,
+    },
+    /// A range that ends before it starts.
+    #[error("a range from {start} to {end}")]
+    Range {
+        /// Its start.
+        start: Lsn,
+        /// Its end.
+        end: Lsn,
+    },
+    /// The history is forged.
+    #[error(transparent)]
+    History(#[from] HistoryError),
+}
+
+impl Message {
+    /// The message's bytes, at most [`MESSAGE_BYTES_MAX`].
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = Writer { bytes: Vec::with_capacity(64) };
+        w.u16(MESSAGE_VERSION);
+        match self {
+            Message::PreVote { epoch } => w.kind(1).epoch(*epoch),
+            Message::PreVoteReply { epoch, granted, promised } => {
+                w.kind(2).epoch(*epoch).bool(*granted).epoch(*promised)
+            }
+            Message::Fence { epoch } => w.kind(3).epoch(*epoch),
+            Message::Promise { epoch, summary } => w.kind(4).epoch(*epoch).summary(summary),
+            Message::Rejected { epoch, promised } => w.kind(5).epoch(*epoch).epoch(*promised),
+            Message::Working { epoch, progress } => w.kind(6).epoch(*epoch).u64(*progress),
+            Message::Campaign { epoch } => w.kind(7).epoch(*epoch),
+            Message::Adopt { session, history, tail, trimmed, durable } => {
+                w.kind(8).session(*session).history(history).lsn(*tail).lsn(*trimmed).lsn(*durable)
+            }
+            Message::Adopted { session, valid_tail, persisted } => {
+                w.kind(9).session(*session).lsn(*valid_tail).lsn(persisted.0)
+            }
+            Message::SnapshotNeeded { session, valid_tail } => w.kind(10).session(*session).lsn(*valid_tail),
+            Message::Resync { session } => w.kind(11).session(*session),
+            Message::Alive { epoch, sequence, pending_ns, drained } => {
+                w.kind(12).epoch(*epoch).u64(*sequence).u64(*pending_ns).lsn(*drained)
+            }
+            Message::AliveReply { epoch, sequence } => w.kind(13).epoch(*epoch).u64(*sequence),
+            Message::FetchRequest { session, range } => {
+                w.kind(14).session(*session).lsn(range.start).lsn(range.end)
+            }
+        };
+        debug_assert!(w.bytes.len() <= MESSAGE_BYTES_MAX);
+        w.bytes
+    }
+
+    /// Reads a message; all of `bytes` must be it.
+    ///
+    /// # Errors
+    ///
+    /// [`MessageError`]: drop the message and close the connection, the peer speaks garbage or another version.
+    pub fn decode(bytes: &[u8]) -> Result<Message, MessageError> {
+        if bytes.len() > MESSAGE_BYTES_MAX {
+            return Err(MessageError::TooLong { length: bytes.len() });
+        }
+        let mut r = Reader { bytes, at: 0 };
+        let version = r.u16()?;
+        if version != MESSAGE_VERSION {
+            return Err(MessageError::Version { found: version });
+        }
+        let message = match r.u16()? {
+            1 => Message::PreVote { epoch: r.epoch()? },
+            2 => Message::PreVoteReply { epoch: r.epoch()?, granted: r.bool()?, promised: r.epoch()? },
+            3 => Message::Fence { epoch: r.epoch()? },
+            4 => Message::Promise { epoch: r.epoch()?, summary: r.summary()? },
+            5 => Message::Rejected { epoch: r.epoch()?, promised: r.epoch()? },
+            6 => Message::Working { epoch: r.epoch()?, progress: r.u64()? },
+            7 => Message::Campaign { epoch: r.epoch()? },
+            8 => Message::Adopt {
+                session: r.session()?,
+                history: r.history()?,
+                tail: r.lsn()?,
+                trimmed: r.lsn()?,
+                durable: r.lsn()?,
+            },
+            9 => Message::Adopted {
+                session: r.session()?,
+                valid_tail: r.lsn()?,
+                persisted: Persisted(r.lsn()?),
+            },
+            10 => Message::SnapshotNeeded { session: r.session()?, valid_tail: r.lsn()? },
+            11 => Message::Resync { session: r.session()? },
+            12 => Message::Alive {
+                epoch: r.epoch()?,
+                sequence: r.u64()?,
+                pending_ns: r.u64()?,
+                drained: r.lsn()?,
+            },
+            13 => Message::AliveReply { epoch: r.epoch()?, sequence: r.u64()? },
+            14 => Message::FetchRequest { session: r.session()?, range: r.range()? },
+            found => return Err(MessageError::Kind { found }),
+        };
+        match bytes.len() - r.at {
+            0 => Ok(message),
+            extra => Err(MessageError::TrailingBytes { extra }),
+        }
+    }
+}
+
+struct Writer {
+    bytes: Vec<u8>,
+}
+
+impl Writer {
+    fn put(&mut self, bytes: &[u8]) -> &mut Writer {
+        self.bytes.extend_from_slice(bytes);
+        self
+    }
+
+    fn u16(&mut self, value: u16) -> &mut Writer {
+        self.put(&value.to_le_bytes())
+    }
+
+    fn kind(&mut self, kind: u16) -> &mut Writer {
+        self.u16(kind)
+    }
+
+    fn count(&mut self, count: usize) -> &mut Writer {
+        let count = u32::try_from(count).expect("lists are bounded far below 2^32");
+        self.put(&count.to_le_bytes())
+    }
+
+    fn u64(&mut self, value: u64) -> &mut Writer {
+        self.put(&value.to_le_bytes())
+    }
+
+    fn bool(&mut self, value: bool) -> &mut Writer {
+        self.put(&[u8::from(value)])
+    }
+
+    fn epoch(&mut self, epoch: Epoch) -> &mut Writer {
+        self.u64(epoch.to_bits())
+    }
+
+    fn lsn(&mut self, lsn: Lsn) -> &mut Writer {
+        self.u64(lsn.0)
+    }
+
+    fn session(&mut self, session: Session) -> &mut Writer {
+        self.epoch(session.epoch).put(&session.attempt.to_le_bytes())
+    }
+
+    fn mark(&mut self, mark: Mark) -> &mut Writer {
+        self.epoch(mark.epoch).lsn(mark.lsn)
+    }
+
+    fn history(&mut self, history: &History) -> &mut Writer {
+        self.count(history.tenures().len());
+        for tenure in history.tenures() {
+            self.epoch(tenure.epoch).lsn(tenure.start);
+        }
+        self
+    }
+
+    fn summary(&mut self, summary: &Summary) -> &mut Writer {
+        self.epoch(summary.last_epoch).lsn(summary.valid_tail).lsn(summary.trimmed);
+        self.mark(summary.mark).bool(summary.memory_lost).mark(summary.durable);
+        self.count(summary.witnessed.len());
+        for witness in &summary.witnessed {
+            self.put(&[witness.member.0]).mark(witness.mark);
+        }
+        self.history(&summary.history)
+    }
+}
+
+struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl Reader<'_> {
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], MessageError> {
+        let truncated = MessageError::Truncated { length: self.bytes.len() };
+        let rest = self.bytes.get(self.at..).ok_or(truncated)?;
+        let taken = rest.first_chunk::<N>().ok_or(truncated)?;
+        self.at += N;
+        Ok(*taken)
+    }
+
+    fn u16(&mut self) -> Result<u16, MessageError> {
+        Ok(u16::from_le_bytes(self.take()?))
+    }
+
+    fn u32(&mut self) -> Result<u32, MessageError> {
+        Ok(u32::from_le_bytes(self.take()?))
+    }
+
+    fn u64(&mut self) -> Result<u64, MessageError> {
+        Ok(u64::from_le_bytes(self.take()?))
+    }
+
+    fn bool(&mut self) -> Result<bool, MessageError> {
+        match self.take::<1>()? {
+            [0] => Ok(false),
+            [1] => Ok(true),
+            [found] => Err(MessageError::Bool { found }),
+        }
+    }
+
+    fn epoch(&mut self) -> Result<Epoch, MessageError> {
+        Ok(Epoch::from_bits(self.u64()?))
+    }
+
+    fn lsn(&mut self) -> Result<Lsn, MessageError> {
+        Ok(Lsn(self.u64()?))
+    }
+
+    fn session(&mut self) -> Result<Session, MessageError> {
+        Ok(Session { epoch: self.epoch()?, attempt: self.u32()? })
+    }
+
+    fn range(&mut self) -> Result<LsnRange, MessageError> {
+        let (start, end) = (self.lsn()?, self.lsn()?);
+        if start > end {
+            return Err(MessageError::Range { start, end });
+        }
+        Ok(LsnRange { start, end })
+    }
+
+    fn mark(&mut self) -> Result<Mark, MessageError> {
+        Ok(Mark { epoch: self.epoch()?, lsn: self.lsn()? })
+    }
+
+    /// A list's length, checked against the format's limit and against the bytes that are there.
+    fn count(&mut self, max: usize, item_bytes: usize) -> Result<usize, MessageError> {
+        let found = self.u32()?;
+        let count = usize::try_from(found).unwrap_or(usize::MAX);
+        if count > max {
+            return Err(MessageError::ListTooLong { found, max });
+        }
+        if count * item_bytes > self.bytes.len() - self.at {
+            return Err(MessageError::Truncated { length: self.bytes.len() });
+        }
+        Ok(count)
+    }
+
+    fn history(&mut self) -> Result<History, MessageError> {
+        let count = self.count(History::TENURES_MAX, TENURE_BYTES)?;
+        let mut tenures = Vec::with_capacity(count);
+        for _ in 0..count {
+            tenures.push(Tenure { epoch: self.epoch()?, start: self.lsn()? });
+        }
+        Ok(History::from_tenures(tenures)?)
+    }
+
+    fn summary(&mut self) -> Result<Summary, MessageError> {
+        let (last_epoch, valid_tail, trimmed) = (self.epoch()?, self.lsn()?, self.lsn()?);
+        let (mark, memory_lost, durable) = (self.mark()?, self.bool()?, self.mark()?);
+        let count = self.count(Config::VOTERS_MAX, WITNESS_BYTES)?;
+        let mut witnessed = Vec::with_capacity(count);
+        for _ in 0..count {
+            let [member] = self.take()?;
+            witnessed.push(Witness { member: MemberId(member), mark: self.mark()? });
+        }
+        let history = self.history()?;
+        Ok(Summary { last_epoch, valid_tail, trimmed, mark, memory_lost, durable, witnessed, history })
+    }
+}

@@ -1,0 +1,71 @@
+//! Values that only the right code can make: becoming primary consumes a [`FenceQuorum`], acknowledging consumes a
+//! [`CommitProof`]. Neither can be built or copied outside this crate.
+
+use alloc::vec::Vec;
+
+use windlass_log::{Epoch, Lsn, MemberId};
+
+/// A quorum has promised `epoch`, durably, and revoked every window: no older epoch can commit again.
+#[derive(PartialEq, Eq, Debug)]
+pub struct FenceQuorum {
+    epoch: Epoch,
+    promised: Vec<MemberId>,
+}
+
+impl FenceQuorum {
+    /// Made only where promises are counted.
+    ///
+    /// # Panics
+    ///
+    /// If they are no quorum of the voters: the caller counted wrong.
+    pub(crate) fn new(epoch: Epoch, promised: Vec<MemberId>, quorum: usize) -> FenceQuorum {
+        assert!(promised.len() >= quorum, "{} promises fence nothing, {quorum} are needed", promised.len());
+        FenceQuorum { epoch, promised }
+    }
+
+    /// The epoch that may now lead.
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// Who has promised, the candidate among them.
+    #[must_use]
+    pub fn promised(&self) -> &[MemberId] {
+        &self.promised
+    }
+}
+
+/// The commit watermarks of a primary, counted over a quorum of its own tenure.
+#[derive(PartialEq, Eq, Debug)]
+pub struct CommitProof {
+    epoch: Epoch,
+    replicated: Lsn,
+    durable: Lsn,
+}
+
+impl CommitProof {
+    /// Made only where peers are counted.
+    pub(crate) fn new(epoch: Epoch, replicated: Lsn, durable: Lsn) -> CommitProof {
+        assert!(durable <= replicated, "durable {durable} ahead of replicated {replicated}");
+        CommitProof { epoch, replicated, durable }
+    }
+
+    /// The tenure.
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// Everything below is placed on a quorum. Equal to [`CommitProof::durable`] where the group does not allow the level.
+    #[must_use]
+    pub fn replicated(&self) -> Lsn {
+        self.replicated
+    }
+
+    /// Everything below is persisted on a quorum.
+    #[must_use]
+    pub fn durable(&self) -> Lsn {
+        self.durable
+    }
+}
