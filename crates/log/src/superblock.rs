@@ -10,7 +10,7 @@
 //!       zeros (2)                    0 if there is none      ..  zeros up to 4096
 //!   32  generation              120  flagged acknowledged
 //!   40  log id (16)                  mark
-//!   56  zeros
+//!   56  place
 //! ```
 //!
 //! The checksum covers everything from byte 12 to the end, so it can be checked whatever the version. A copy's size is a
@@ -51,6 +51,8 @@ pub struct Superblock {
     pub member: MemberId,
     /// Random, made with the folder: a member back with an empty disk is another incarnation.
     pub incarnation: u64,
+    /// What tells the folder's place: a fingerprint of the superblock's own file, another one in a copy of the folder.
+    pub place: u64,
     /// The boot of the machine that last opened the folder for writing: another one means that memory was lost.
     pub boot_id: [u8; 16],
     /// The highest epoch ever promised, never below any in the log (R-5).
@@ -182,6 +184,7 @@ impl Superblock {
         put(&mut bytes, 28, &[self.member.0, if self.caught_up { CAUGHT_UP } else { 0 }]);
         put(&mut bytes, 32, &self.generation.to_le_bytes());
         put(&mut bytes, 40, &self.log_id.0);
+        put(&mut bytes, 56, &self.place.to_le_bytes());
         put(&mut bytes, 64, &self.incarnation.to_le_bytes());
         put(&mut bytes, 72, &self.boot_id);
         put(&mut bytes, 88, &self.promised.to_bits().to_le_bytes());
@@ -235,6 +238,7 @@ impl Superblock {
             log_id: LogId(array(bytes, 40).ok_or(field("log id"))?),
             member: MemberId(member),
             incarnation: word(64, "incarnation")?,
+            place: word(56, "place")?,
             boot_id: array(bytes, 72).ok_or(field("boot id"))?,
             promised: Epoch::from_bits(word(88, "promised epoch")?),
             history: EpochHistory::decode(history).map_err(SuperblockError::History)?,
@@ -365,7 +369,8 @@ pub fn newest(
 ) -> Result<Superblock, NoSuperblock> {
     match (first, second) {
         (Ok(first), Ok(second)) => {
-            if (first.log_id, first.incarnation) != (second.log_id, second.incarnation) {
+            // Not the incarnation: taking over a copied folder changes it, one copy after the other.
+            if (first.log_id, first.member) != (second.log_id, second.member) {
                 return Err(NoSuperblock::Strangers { first: first.log_id, second: second.log_id });
             }
             Ok(if second.generation > first.generation { second } else { first })

@@ -81,6 +81,12 @@ impl Memory {
         Memory { base, bytes, owner: Arc::clone(&self.owner) }
     }
 
+    /// How many hold what keeps this memory alive: this one, its clones and slices, and holders of the owner itself.
+    #[must_use]
+    pub fn holders(&self) -> usize {
+        Arc::strong_count(&self.owner)
+    }
+
     /// The length in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
