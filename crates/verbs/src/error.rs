@@ -1,0 +1,311 @@
+//! What can go wrong, with what to do about it. Each verb returns its error in its own way (a return value, a null pointer
+//! and `errno`); it is decoded once, here and at the one wrapper of the verb (failure kind 77).
+
+use std::fmt;
+use std::net::IpAddr;
+
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
+
+/// Why no device could be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The user-space library is not installed.
+    #[error("no RDMA library: {library} can't be loaded ({source}); install it (Debian: apt-get install libibverbs1 ibverbs-providers)")]
+    NoLibrary {
+        /// The file that was looked for.
+        library: &'static str,
+        /// What the dynamic loader said.
+        source: libloading::Error,
+    },
+    /// The library lacks a function that this crate needs.
+    #[error("{library} has no {symbol} ({source}); rdma-core 32 or newer is needed")]
+    OldLibrary {
+        /// The library's file name.
+        library: &'static str,
+        /// The function that is missing.
+        symbol: &'static str,
+        /// What the dynamic loader said.
+        source: libloading::Error,
+    },
+    /// The kernel has no RDMA subsystem (`ENOSYS`).
+    #[error("no kernel support for RDMA: load the device's module (for Soft-RoCE: modprobe rdma_rxe) with ib_uverbs; containers also need /dev/infiniband")]
+    NoKernelSupport,
+    /// The kernel has RDMA and no device.
+    #[error("no RDMA device; for Soft-RoCE over an interface: rdma link add rxe0 type rxe netdev INTERFACE")]
+    NoDevice,
+    /// No device bears the wanted name.
+    #[error("no RDMA device named {wanted}; there are: {}", present.join(", "))]
+    UnknownDevice {
+        /// The configured name.
+        wanted: String,
+        /// The names of the devices that are there.
+        present: Vec<String>,
+    },
+    /// No port of the looked-at devices can be used.
+    #[error("no usable address: {}", refusals.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    NoUsablePort {
+        /// One reason for each port that was looked at.
+        refusals: Vec<PortRefusal>,
+    },
+    /// A verb failed.
+    #[error(transparent)]
+    Verb(#[from] VerbError),
+}
+
+/// Why one port of one device was not taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortRefusal {
+    /// The device's name.
+    pub device: String,
+    /// The port, from 1.
+    pub port: u8,
+    /// Why.
+    pub reason: PortRefusalReason,
+}
+
+/// The reason of a [`PortRefusal`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PortRefusalReason {
+    /// The port is not active.
+    Down {
+        /// The numeric state (`ibv_port_state`).
+        state: u32,
+    },
+    /// The GID table has no RoCE v2 entry at all.
+    NoRoceV2,
+    /// RoCE v2 entries are there, none with the configured address.
+    NoSuchAddress {
+        /// The address that was asked for.
+        wanted: IpAddr,
+        /// The addresses that the table has.
+        present: Vec<IpAddr>,
+    },
+}
+
+impl fmt::Display for PortRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let PortRefusal { device, port, reason } = self;
+        match reason {
+            PortRefusalReason::Down { state } => {
+                write!(f, "{device} port {port} is not active (state {state}): bring its interface up (ip link set … up)")
+            }
+            PortRefusalReason::NoRoceV2 => write!(
+                f,
+                "{device} port {port} has no RoCE v2 address: give its interface an IP address (ip addr add …) or enable RoCE v2"
+            ),
+            PortRefusalReason::NoSuchAddress { wanted, present } => {
+                let present = present.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+                write!(f, "{device} port {port} has no RoCE v2 address {wanted} in this network namespace; it has: {present}")
+            }
+        }
+    }
+}
+
+/// A verb and the error that it gave.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VerbError {
+    /// The function of libibverbs.
+    pub verb: &'static str,
+    /// The error number, as the operating system numbers them.
+    pub errno: i32,
+    /// What was being asked for: sizes, names, states; and, where known, the remedy.
+    pub about: About,
+}
+
+/// What a failed verb was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum About {
+    /// Nothing more than the verb says.
+    Plain,
+    /// Opening a device.
+    Device {
+        /// Its name.
+        name: String,
+    },
+    /// Registering memory.
+    Registration {
+        /// Bytes of the region.
+        region_bytes: u64,
+        /// Whether the device faults pages in by itself; pinned otherwise.
+        on_demand: bool,
+        /// What the process may lock, at the time of the failure; `None` is unlimited.
+        memlock_bytes_max: Option<u64>,
+        /// What it has pinned already, by the kernel's count (`VmPin` of /proc/self/status).
+        pinned_bytes: u64,
+    },
+    /// Creating a completion queue or queue pair.
+    Queue {
+        /// Entries that were asked for.
+        entries: u32,
+        /// Entries that the device offers at most.
+        entries_max: u32,
+        /// What the process may lock; `None` is unlimited.
+        memlock_bytes_max: Option<u64>,
+    },
+    /// A state change of a queue pair.
+    Transition {
+        /// The state that was asked for.
+        to: &'static str,
+        /// What is checked first when it is refused.
+        hint: &'static str,
+    },
+}
+
+impl VerbError {
+    pub(crate) fn plain(verb: &'static str, errno: i32) -> VerbError {
+        VerbError { verb, errno, about: About::Plain }
+    }
+
+    /// Whether this is the given error.
+    #[must_use]
+    pub fn is(&self, errno: Errno) -> bool {
+        self.errno == errno.raw_os_error()
+    }
+
+    /// For verbs that return a null pointer and set `errno`. Call it at once, before anything else can change `errno`.
+    pub(crate) fn last(verb: &'static str) -> VerbError {
+        let raw = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
+        VerbError::plain(verb, raw)
+    }
+
+    /// For verbs that return the error number itself; drivers disagree about its sign, and some return -1 and set `errno`.
+    pub(crate) fn check(verb: &'static str, returned: i32) -> Result<(), VerbError> {
+        match returned {
+            0 => Ok(()),
+            -1 => Err(VerbError::last(verb)),
+            other => Err(VerbError::plain(verb, other.wrapping_abs())),
+        }
+    }
+
+    pub(crate) fn about(mut self, about: About) -> VerbError {
+        self.about = about;
+        self
+    }
+}
+
+impl std::error::Error for VerbError {}
+
+impl fmt::Display for VerbError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let VerbError { verb, errno, about } = self;
+        write!(f, "{verb} failed: {}", std::io::Error::from_raw_os_error(*errno))?;
+        match about {
+            About::Plain => Ok(()),
+            About::Device { name } => {
+                write!(f, "; device {name}")?;
+                if self.is(Errno::ACCESS) || self.is(Errno::PERM) {
+                    write!(f, "; the process needs read and write access to /dev/infiniband/uverbs*")?;
+                }
+                Ok(())
+            }
+            About::Registration { region_bytes, on_demand, memlock_bytes_max, pinned_bytes } => {
+                write!(f, "; region of {region_bytes} bytes, {}", if *on_demand { "on demand" } else { "pinned" })?;
+                if self.is(Errno::NOMEM) && !on_demand {
+                    write_memlock(f, *memlock_bytes_max, pinned_bytes.saturating_add(*region_bytes))?;
+                }
+                if self.is(Errno::FAULT) && !on_demand {
+                    write!(
+                        f,
+                        "; the kernel refuses to pin writable pages of a file that it must track (ext4, xfs, …): register on demand, read only, or memory of a tmpfs"
+                    )?;
+                }
+                if *on_demand && (self.is(Errno::OPNOTSUPP) || self.is(Errno::INVAL)) {
+                    write!(f, "; the device may lack on-demand paging: use pinned memory")?;
+                }
+                Ok(())
+            }
+            About::Queue { entries, entries_max, memlock_bytes_max } => {
+                write!(f, "; {entries} entries asked for, the device offers {entries_max}")?;
+                if self.is(Errno::NOMEM) {
+                    write_memlock(f, *memlock_bytes_max, 0)?;
+                }
+                Ok(())
+            }
+            About::Transition { to, hint } => write!(f, "; state {to}: {hint}"),
+        }
+    }
+}
+
+/// The three things that a memlock error must name: what is needed, what is allowed, the setting.
+fn write_memlock(f: &mut fmt::Formatter<'_>, allowed: Option<u64>, needed_bytes: u64) -> fmt::Result {
+    let Some(allowed) = allowed else {
+        return write!(f, "; the memlock limit is unlimited, so the kernel or device is out of memory or objects");
+    };
+    if needed_bytes > 0 {
+        write!(f, "; {needed_bytes} bytes must be locked")?;
+    }
+    write!(
+        f,
+        "; the memlock limit is {allowed} bytes: raise it (ulimit -l, LimitMEMLOCK= of a systemd unit, memlock in /etc/security/limits.conf)"
+    )
+}
+
+/// The soft memlock limit; `None` is unlimited.
+pub(crate) fn memlock_bytes_max() -> Option<u64> {
+    getrlimit(Resource::Memlock).current
+}
+
+/// Bytes that this process has pinned, by the kernel's own count; 0 where it can't be read.
+pub(crate) fn pinned_bytes() -> u64 {
+    std::fs::read_to_string("/proc/self/status").map(|status| parse_pinned_bytes(&status)).unwrap_or(0)
+}
+
+fn parse_pinned_bytes(status: &str) -> u64 {
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmPin:"))
+        .and_then(|rest| rest.trim().strip_suffix("kB"))
+        .and_then(|kib| kib.trim().parse::<u64>().ok())
+        .map_or(0, |kib| kib.saturating_mul(1024))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kind_58_a_memlock_refusal_names_need_limit_and_setting() {
+        let text = VerbError::plain("ibv_reg_mr", Errno::NOMEM.raw_os_error())
+            .about(About::Registration {
+                region_bytes: 64 << 20,
+                on_demand: false,
+                memlock_bytes_max: Some(8 << 20),
+                pinned_bytes: 1024,
+            })
+            .to_string();
+        for part in ["67109888", "8388608", "ulimit -l", "LimitMEMLOCK"] {
+            assert!(text.contains(part), "{part} is missing in: {text}");
+        }
+    }
+
+    #[test]
+    fn kind_61_a_file_that_cannot_be_pinned_is_explained() {
+        let about = |on_demand| About::Registration {
+            region_bytes: 4096,
+            on_demand,
+            memlock_bytes_max: None,
+            pinned_bytes: 0,
+        };
+        let pinned = VerbError::plain("ibv_reg_mr", Errno::FAULT.raw_os_error()).about(about(false)).to_string();
+        assert!(pinned.contains("tmpfs"), "{pinned}");
+        let on_demand = VerbError::plain("ibv_reg_mr", Errno::OPNOTSUPP.raw_os_error()).about(about(true)).to_string();
+        assert!(on_demand.contains("use pinned memory"), "{on_demand}");
+    }
+
+    #[test]
+    fn kind_77_either_sign_of_a_returned_error_means_the_same() {
+        let positive = VerbError::check("ibv_modify_qp", 22).unwrap_err();
+        let negative = VerbError::check("ibv_modify_qp", -22).unwrap_err();
+        assert_eq!(positive, negative);
+        assert!(positive.is(Errno::INVAL));
+        assert_eq!(VerbError::check("ibv_modify_qp", 0), Ok(()));
+    }
+
+    #[test]
+    fn the_kernels_count_of_pinned_memory_is_read() {
+        assert_eq!(parse_pinned_bytes("VmLck:\t       0 kB\nVmPin:\t      12 kB\n"), 12 << 10);
+        assert_eq!(parse_pinned_bytes("VmPin: x kB"), 0);
+        assert_eq!(parse_pinned_bytes(""), 0);
+    }
+}
