@@ -15,7 +15,9 @@ impl Access {
     pub const REMOTE_READ: Self = Self(2);
     /// Peers may write. A region with this needs [`LOCAL_WRITE`](Self::LOCAL_WRITE).
     pub const REMOTE_WRITE: Self = Self(4);
-    /// Windows may be bound over the region. (For a region alone.)
+    /// Windows may be bound over the region. (For a region alone.) Its windows may let peers read, and, with
+    /// [`LOCAL_WRITE`](Self::LOCAL_WRITE), write: the remote flags of the region itself speak only of the region's own key, which
+    /// no window takes back. Where there are windows leave them out.
     pub const WINDOW_BIND: Self = Self(8);
 
     /// Whether every flag of `other` is set.

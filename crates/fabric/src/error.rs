@@ -259,8 +259,10 @@ pub enum BindProblem {
         /// The longest window.
         window_bytes_max: u64,
     },
-    /// The region was registered without [`Access::WINDOW_BIND`](crate::Access), or without the access the window is to give.
-    #[error("the region's access does not cover the window's")]
+    /// The region was registered without [`Access::WINDOW_BIND`](crate::Access), or a window that lets peers write lies over a
+    /// region without [`Access::LOCAL_WRITE`](crate::Access). The region needs no remote access of its own, and is safer without:
+    /// its own key would pass by the window.
+    #[error("the region's access does not allow that window")]
     RegionAccess,
     /// No slot, wrong state, or the system refused.
     #[error(transparent)]
