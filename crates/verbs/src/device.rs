@@ -83,7 +83,11 @@ pub(crate) fn open(choice: &DeviceChoice) -> Result<(Arc<Context>, PortAddress),
     Err(OpenError::NoUsablePort { refusals })
 }
 
-fn open_device(library: &Arc<Library>, device: *mut sys::ibv_device, name: &str) -> Result<Context, VerbError> {
+fn open_device(
+    library: &Arc<Library>,
+    device: *mut sys::ibv_device,
+    name: &str,
+) -> Result<Context, VerbError> {
     // SAFETY: `device` is an entry of a list that is not freed yet.
     let raw = unsafe { (library.open_device)(device) };
     if raw.is_null() {
@@ -137,8 +141,7 @@ fn query_port(context: &Context, port: u8) -> Result<sys::ibv_port_attr, VerbErr
     let mut attributes = sys::ibv_port_attr::default();
     // SAFETY: the exported symbol writes the older, shorter form of the structure, which is a prefix of `ibv_port_attr`
     // (the header itself makes this cast); the rest stays zero.
-    let returned =
-        unsafe { (context.library.query_port)(context.raw, port, (&raw mut attributes).cast()) };
+    let returned = unsafe { (context.library.query_port)(context.raw, port, (&raw mut attributes).cast()) };
     VerbError::check("ibv_query_port", returned)?;
     Ok(attributes)
 }
@@ -282,7 +285,11 @@ mod tests {
         assert_eq!(choose_gid(&table, None).unwrap().index, 3);
         assert_eq!(choose_gid(&table, Some("10.0.0.2".parse().unwrap())).unwrap().index, 4);
         assert_eq!(choose_gid(&table, Some("::ffff:10.0.0.1".parse().unwrap())).unwrap().index, 3);
-        assert_eq!(choose_gid(&table[..3], None).unwrap().index, 1, "a link-local address is the last resort");
+        assert_eq!(
+            choose_gid(&table[..3], None).unwrap().index,
+            1,
+            "a link-local address is the last resort"
+        );
     }
 
     #[test]

@@ -11,7 +11,9 @@ use rustix::process::{Resource, getrlimit};
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The user-space library is not installed.
-    #[error("no RDMA library: {library} can't be loaded ({source}); install it (Debian: apt-get install libibverbs1 ibverbs-providers)")]
+    #[error(
+        "no RDMA library: {library} can't be loaded ({source}); install it (Debian: apt-get install libibverbs1 ibverbs-providers)"
+    )]
     NoLibrary {
         /// The file that was looked for.
         library: &'static str,
@@ -29,7 +31,9 @@ pub enum OpenError {
         source: libloading::Error,
     },
     /// The kernel has no RDMA subsystem (`ENOSYS`).
-    #[error("no kernel support for RDMA: load the device's module (for Soft-RoCE: modprobe rdma_rxe) with ib_uverbs; containers also need /dev/infiniband")]
+    #[error(
+        "no kernel support for RDMA: load the device's module (for Soft-RoCE: modprobe rdma_rxe) with ib_uverbs; containers also need /dev/infiniband"
+    )]
     NoKernelSupport,
     /// The kernel has RDMA and no device.
     #[error("no RDMA device; for Soft-RoCE over an interface: rdma link add rxe0 type rxe netdev INTERFACE")]
@@ -88,7 +92,10 @@ impl fmt::Display for PortRefusal {
         let PortRefusal { device, port, reason } = self;
         match reason {
             PortRefusalReason::Down { state } => {
-                write!(f, "{device} port {port} is not active (state {state}): bring its interface up (ip link set … up)")
+                write!(
+                    f,
+                    "{device} port {port} is not active (state {state}): bring its interface up (ip link set … up)"
+                )
             }
             PortRefusalReason::NoRoceV2 => write!(
                 f,
@@ -96,7 +103,10 @@ impl fmt::Display for PortRefusal {
             ),
             PortRefusalReason::NoSuchAddress { wanted, present } => {
                 let present = present.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-                write!(f, "{device} port {port} has no RoCE v2 address {wanted} in this network namespace; it has: {present}")
+                write!(
+                    f,
+                    "{device} port {port} has no RoCE v2 address {wanted} in this network namespace; it has: {present}"
+                )
             }
         }
     }
@@ -186,6 +196,13 @@ impl VerbError {
 
 impl std::error::Error for VerbError {}
 
+/// For the fabric's errors: of the same kind, with the verb and the remedy in its text.
+impl From<VerbError> for std::io::Error {
+    fn from(error: VerbError) -> std::io::Error {
+        std::io::Error::new(std::io::Error::from_raw_os_error(error.errno).kind(), error)
+    }
+}
+
 impl fmt::Display for VerbError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let VerbError { verb, errno, about } = self;
@@ -200,7 +217,11 @@ impl fmt::Display for VerbError {
                 Ok(())
             }
             About::Registration { region_bytes, on_demand, memlock_bytes_max, pinned_bytes } => {
-                write!(f, "; region of {region_bytes} bytes, {}", if *on_demand { "on demand" } else { "pinned" })?;
+                write!(
+                    f,
+                    "; region of {region_bytes} bytes, {}",
+                    if *on_demand { "on demand" } else { "pinned" }
+                )?;
                 if self.is(Errno::NOMEM) && !on_demand {
                     write_memlock(f, *memlock_bytes_max, pinned_bytes.saturating_add(*region_bytes))?;
                 }
@@ -230,7 +251,10 @@ impl fmt::Display for VerbError {
 /// The three things that a memlock error must name: what is needed, what is allowed, the setting.
 fn write_memlock(f: &mut fmt::Formatter<'_>, allowed: Option<u64>, needed_bytes: u64) -> fmt::Result {
     let Some(allowed) = allowed else {
-        return write!(f, "; the memlock limit is unlimited, so the kernel or device is out of memory or objects");
+        return write!(
+            f,
+            "; the memlock limit is unlimited, so the kernel or device is out of memory or objects"
+        );
     };
     if needed_bytes > 0 {
         write!(f, "; {needed_bytes} bytes must be locked")?;
@@ -287,9 +311,11 @@ mod tests {
             memlock_bytes_max: None,
             pinned_bytes: 0,
         };
-        let pinned = VerbError::plain("ibv_reg_mr", Errno::FAULT.raw_os_error()).about(about(false)).to_string();
+        let pinned =
+            VerbError::plain("ibv_reg_mr", Errno::FAULT.raw_os_error()).about(about(false)).to_string();
         assert!(pinned.contains("tmpfs"), "{pinned}");
-        let on_demand = VerbError::plain("ibv_reg_mr", Errno::OPNOTSUPP.raw_os_error()).about(about(true)).to_string();
+        let on_demand =
+            VerbError::plain("ibv_reg_mr", Errno::OPNOTSUPP.raw_os_error()).about(about(true)).to_string();
         assert!(on_demand.contains("use pinned memory"), "{on_demand}");
     }
 

@@ -1,0 +1,255 @@
+//! The protection domain and registered memory.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ibverbs_sys as sys;
+use rustix::io::Errno;
+use windlass_fabric::{Access, Backing, Memory, RegisterError, RemoteKey, RemoteRange};
+
+use crate::device::Context;
+use crate::error::{About, VerbError, memlock_bytes_max, pinned_bytes};
+use crate::window::WindowCore;
+
+/// A protection domain: only what was made from one domain works together. Closes after all that was made from it.
+pub(crate) struct Domain {
+    pub(crate) context: Arc<Context>,
+    pub(crate) raw: *mut sys::ibv_pd,
+}
+
+// SAFETY: verbs may be called from any thread on any object.
+unsafe impl Send for Domain {}
+// SAFETY: as above.
+unsafe impl Sync for Domain {}
+
+impl Domain {
+    pub(crate) fn new(context: Arc<Context>) -> Result<Domain, VerbError> {
+        // SAFETY: the context is open.
+        let raw = unsafe { (context.library.alloc_pd)(context.raw) };
+        if raw.is_null() {
+            return Err(VerbError::last("ibv_alloc_pd"));
+        }
+        Ok(Domain { context, raw })
+    }
+}
+
+impl Drop for Domain {
+    fn drop(&mut self) {
+        // SAFETY: `raw` came from `ibv_alloc_pd` and is freed here only; regions, windows and queue pairs hold this value,
+        // so they are gone. A refusal leaves it to the kernel, which frees it with the device's file.
+        let _ = unsafe { (self.context.library.dealloc_pd)(self.raw) };
+    }
+}
+
+/// Registered memory.
+pub struct VerbsRegion {
+    core: Arc<RegionCore>,
+}
+
+/// The registration itself.
+pub(crate) struct RegionCore {
+    pub(crate) domain: Arc<Domain>,
+    raw: *mut sys::ibv_mr,
+    memory: Arc<dyn Memory>,
+    address: u64,
+    bytes: u64,
+    access: Access,
+    local_key: u32,
+    remote_key: u32,
+    /// Windows that were bound over the region: the device refuses to end a registration under a bound window.
+    windows: Mutex<Vec<Arc<WindowCore>>>,
+}
+
+// SAFETY: verbs may be called from any thread on any object, and `Memory` is `Send + Sync`.
+unsafe impl Send for RegionCore {}
+// SAFETY: as above.
+unsafe impl Sync for RegionCore {}
+
+/// Registrations that the device would not end: their memory is kept for ever, since the device may still use it.
+static LEAKED_REGIONS: AtomicU64 = AtomicU64::new(0);
+
+/// How many registrations of this process could not be ended; their memory is never freed, because the device may still
+/// read or write it. Anything but 0 is a fault of the device or its driver.
+#[must_use]
+pub fn leaked_regions() -> u64 {
+    LEAKED_REGIONS.load(Ordering::Relaxed)
+}
+
+impl VerbsRegion {
+    pub(crate) fn register(
+        domain: &Arc<Domain>,
+        memory: Arc<dyn Memory>,
+        access: Access,
+    ) -> Result<VerbsRegion, RegisterError> {
+        if access.contains(Access::REMOTE_WRITE) && !access.contains(Access::LOCAL_WRITE) {
+            return Err(RegisterError::AccessCombination);
+        }
+        // A mapped file can be pinned for reading alone; for writing the kernel refuses, where it does not there is harm
+        // (writeback would not learn of the device's writes).
+        if memory.backing() == Backing::MappedFile && access.contains(Access::LOCAL_WRITE) {
+            return Err(RegisterError::StagedImageWanted);
+        }
+        let bytes = memory.len();
+        let bytes_max = domain.context.limits.max_mr_size;
+        if bytes > bytes_max {
+            return Err(RegisterError::TooLong { bytes, bytes_max });
+        }
+        let (Some(words), Ok(length)) = (memory.words(), usize::try_from(bytes)) else {
+            return Err(RegisterError::NoAddress);
+        };
+        assert!(size_of_val(words) >= length, "Memory::words is shorter than Memory::len");
+        let start = words.as_ptr();
+        let flags = i32::try_from(access_flags(access)).unwrap_or(0);
+        // SAFETY: `[start, start + length)` is memory of `memory`, inside the slice that it gave; words in it may be changed by
+        // others through shared references (they are atomics), which is what the device will do. The registration holds
+        // `memory` until it has ended, or for ever.
+        let raw = unsafe {
+            (domain.context.library.reg_mr)(domain.raw, start.cast_mut().cast(), length, flags)
+        };
+        if raw.is_null() {
+            return Err(refusal(VerbError::last("ibv_reg_mr"), bytes));
+        }
+        // SAFETY: a registration that succeeded is a whole `ibv_mr`.
+        let (local_key, remote_key) = unsafe { ((*raw).lkey, (*raw).rkey) };
+        let address = start.addr() as u64;
+        let windows = Mutex::new(Vec::new());
+        let domain = Arc::clone(domain);
+        Ok(VerbsRegion {
+            core: Arc::new(RegionCore {
+                domain,
+                raw,
+                memory,
+                address,
+                bytes,
+                access,
+                local_key,
+                remote_key,
+                windows,
+            }),
+        })
+    }
+
+    pub(crate) fn core(&self) -> &Arc<RegionCore> {
+        &self.core
+    }
+}
+
+/// Why the device would not register, in the fabric's words.
+fn refusal(error: VerbError, bytes: u64) -> RegisterError {
+    let limit = memlock_bytes_max();
+    let pinned = pinned_bytes();
+    if error.is(Errno::NOMEM)
+        && let Some(limit_bytes) = limit
+        && pinned.saturating_add(bytes) > limit_bytes
+    {
+        return RegisterError::MemoryLockLimit { bytes: pinned.saturating_add(bytes), limit_bytes };
+    }
+    let about = About::Registration {
+        region_bytes: bytes,
+        on_demand: false,
+        memlock_bytes_max: limit,
+        pinned_bytes: pinned,
+    };
+    RegisterError::Os { call: error.verb, bytes, source: io::Error::from(error.about(about)) }
+}
+
+/// The device's flags of an access.
+pub(crate) fn access_flags(access: Access) -> u32 {
+    let pairs = [
+        (Access::LOCAL_WRITE, sys::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE),
+        (Access::REMOTE_READ, sys::ibv_access_flags::IBV_ACCESS_REMOTE_READ),
+        (Access::REMOTE_WRITE, sys::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE),
+        (Access::WINDOW_BIND, sys::ibv_access_flags::IBV_ACCESS_MW_BIND),
+    ];
+    pairs.iter().filter(|(flag, _)| access.contains(*flag)).fold(0, |flags, (_, bit)| flags | bit.0)
+}
+
+impl RegionCore {
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(crate) fn address(&self) -> u64 {
+        self.address
+    }
+
+    pub(crate) fn local_key(&self) -> u32 {
+        self.local_key
+    }
+
+    pub(crate) fn allows(&self, access: Access) -> bool {
+        self.access.contains(access)
+    }
+
+    pub(crate) fn raw(&self) -> *mut sys::ibv_mr {
+        self.raw
+    }
+
+    /// Remembers a window that is about to be bound.
+    pub(crate) fn note_window(&self, window: &Arc<WindowCore>) {
+        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        windows.retain(|known| !known.is_closed());
+        if !windows.iter().any(|known| Arc::ptr_eq(known, window)) {
+            windows.push(Arc::clone(window));
+        }
+    }
+
+    /// Ends the registration; when it returns with success the device no longer touches the memory.
+    fn end(&self) -> Result<(), VerbError> {
+        for window in self.windows.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            window.unbind_from(self.raw);
+        }
+        // SAFETY: `raw` came from `ibv_reg_mr`, and this runs once: from the drop of the only owner.
+        let returned = unsafe { (self.domain.context.library.dereg_mr)(self.raw) };
+        VerbError::check("ibv_dereg_mr", returned)
+    }
+}
+
+impl Drop for RegionCore {
+    fn drop(&mut self) {
+        if self.end().is_err() {
+            // The device may still write: freeing the memory would give it to somebody else.
+            LEAKED_REGIONS.fetch_add(1, Ordering::Relaxed);
+            std::mem::forget(Arc::clone(&self.memory));
+        }
+    }
+}
+
+impl windlass_fabric::Region for VerbsRegion {
+    fn memory(&self) -> &Arc<dyn Memory> {
+        &self.core.memory
+    }
+
+    fn access(&self) -> Access {
+        self.core.access
+    }
+
+    fn remote(&self) -> Option<RemoteRange> {
+        let remote = Access::REMOTE_READ | Access::REMOTE_WRITE;
+        self.core.access.intersects(remote).then_some(RemoteRange {
+            address: self.core.address,
+            bytes: self.core.bytes,
+            key: RemoteKey(self.core.remote_key),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn access_becomes_the_devices_flags() {
+        assert_eq!(access_flags(Access::NONE), 0);
+        assert_eq!(access_flags(Access::LOCAL_WRITE | Access::WINDOW_BIND), 0x11);
+        assert_eq!(access_flags(Access::REMOTE_READ | Access::REMOTE_WRITE), 0x06);
+    }
+
+    #[test]
+    fn kind_58_a_refusal_for_lack_of_memory_says_what_is_pinned() {
+        let error = VerbError::plain("ibv_reg_mr", Errno::NOMEM.raw_os_error());
+        let text = refusal(error, u64::MAX / 2).to_string();
+        assert!(text.contains("ibv_reg_mr") || text.contains("ulimit -l"), "{text}");
+    }
+}
