@@ -2,9 +2,9 @@
 
 use alloc::vec::Vec;
 
-use windlass_log::{Epoch, Geometry, Lsn, MemberId};
+use windlass_log::{Epoch, EpochHistory, Geometry, Lsn, MemberId};
 
-use crate::{History, Persisted};
+use crate::Persisted;
 
 /// Who and what this engine is. Nothing here changes while the engine lives.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -157,7 +157,7 @@ pub struct DurableState {
     /// No older epoch is ever granted, promised or used again.
     pub promised: Epoch,
     /// Which epoch owns which LSNs, from the trim point on.
-    pub history: History,
+    pub history: EpochHistory,
     /// Everything below is released.
     pub trimmed: Lsn,
     /// The highest LSN that this member may ever have acknowledged as persisted, as far as it can prove. The
@@ -176,7 +176,7 @@ impl DurableState {
         let start = geometry.first_record(0);
         DurableState {
             promised: Epoch::NONE,
-            history: History::new(),
+            history: EpochHistory::new(),
             trimmed: start,
             mark: Persisted(start),
             memory_lost: false,

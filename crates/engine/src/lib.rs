@@ -41,7 +41,6 @@ mod watermark;
 pub use command::{Command, Event, PeerStatus, Refusal, Role, Session, StopReason, Token, Undecided};
 pub use config::{Config, DurableState, Identity, Limits, Opening, PeerRecord, Timing};
 pub use engine::{Engine, Status};
-pub use history::{History, HistoryError, Tenure};
 pub use input::Input;
 pub use message::{MESSAGE_BYTES_MAX, MESSAGE_VERSION, Mark, Message, MessageError, Summary, Witness};
 pub use proof::{CommitProof, FenceQuorum};

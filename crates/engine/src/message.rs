@@ -2,9 +2,9 @@
 
 use alloc::vec::Vec;
 
-use windlass_log::{Epoch, Lsn, MemberId};
+use windlass_log::{Epoch, EpochHistory, Lsn, MemberId};
 
-use crate::{History, LsnRange, Persisted, Session};
+use crate::{LsnRange, Persisted, Session};
 
 mod codec;
 
@@ -28,7 +28,7 @@ pub struct Summary {
     /// What this member, as a primary, saw acknowledged by others.
     pub witnessed: Vec<Witness>,
     /// Which epoch owns which LSNs. Never ranks.
-    pub history: History,
+    pub history: EpochHistory,
 }
 
 /// A position and whose bytes lie below it: two logs that reach the same mark hold the same bytes below it.
@@ -102,7 +102,7 @@ pub enum Message {
         /// The connection to be made.
         session: Session,
         /// The primary's history.
-        history: History,
+        history: EpochHistory,
         /// The primary's drained tail.
         tail: Lsn,
         /// The primary's trim point.

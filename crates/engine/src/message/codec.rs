@@ -8,18 +8,18 @@
 
 use alloc::vec::Vec;
 
-use windlass_log::{Epoch, Lsn, MemberId};
+use windlass_log::{Epoch, EpochHistory, HISTORY_ENTRIES_MAX, HistoryError, Lsn, MemberId};
 
 use super::{Mark, Message, Summary, Witness};
-use crate::{Config, History, HistoryError, LsnRange, Persisted, Session, Tenure};
+use crate::{Config, LsnRange, Persisted, Session};
 
 /// The version of the message layouts.
 pub const MESSAGE_VERSION: u16 = 1;
 
 /// No encoded message is longer: a reader may refuse a frame by its length alone.
-pub const MESSAGE_BYTES_MAX: usize = 32 << 10;
+pub const MESSAGE_BYTES_MAX: usize = 64 << 10;
 
-const TENURE_BYTES: usize = 16;
+const ENTRY_BYTES: usize = 16;
 const WITNESS_BYTES: usize = 17;
 
 /// Why bytes are no message.
@@ -76,6 +76,12 @@ pub enum MessageError {
         start: Lsn,
         /// Its end.
         end: Lsn,
+    },
+    /// Two entries of a history start at one LSN.
+    #[error("history entry {index} starts where the one before it does")]
+    HistoryStart {
+        /// Which one.
+        index: usize,
     },
     /// The history is forged.
     #[error(transparent)]
@@ -218,10 +224,10 @@ impl Writer {
         self.epoch(mark.epoch).lsn(mark.lsn)
     }
 
-    fn history(&mut self, history: &History) -> &mut Writer {
-        self.count(history.tenures().len());
-        for tenure in history.tenures() {
-            self.epoch(tenure.epoch).lsn(tenure.start);
+    fn history(&mut self, history: &EpochHistory) -> &mut Writer {
+        self.count(history.entries().len());
+        for entry in history.entries() {
+            self.epoch(entry.epoch).lsn(entry.start);
         }
         self
     }
@@ -308,13 +314,18 @@ impl Reader<'_> {
         Ok(count)
     }
 
-    fn history(&mut self) -> Result<History, MessageError> {
-        let count = self.count(History::TENURES_MAX, TENURE_BYTES)?;
-        let mut tenures = Vec::with_capacity(count);
-        for _ in 0..count {
-            tenures.push(Tenure { epoch: self.epoch()?, start: self.lsn()? });
+    fn history(&mut self) -> Result<EpochHistory, MessageError> {
+        let count = self.count(HISTORY_ENTRIES_MAX, ENTRY_BYTES)?;
+        let mut history = EpochHistory::new();
+        for index in 0..count {
+            let before = history.entries().len();
+            history.extend(self.epoch()?, self.lsn()?)?;
+            if history.entries().len() == before {
+                // Two entries that start at one LSN: `extend` replaces, an encoder never writes it.
+                return Err(MessageError::HistoryStart { index });
+            }
         }
-        Ok(History::from_tenures(tenures)?)
+        Ok(history)
     }
 
     fn summary(&mut self) -> Result<Summary, MessageError> {
