@@ -1,0 +1,271 @@
+//! [`RealDisk`]: a folder of the operating system.
+
+use std::ffi::OsStr;
+use std::mem::MaybeUninit;
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{
+    self, Advice, AtFlags, FileType, FlockOperation, Mode, OFlags, RawDir, RenameFlags, StatxFlags,
+};
+
+use super::mapping::RealMap;
+use super::{Access, Disk, DiskFile, Entry, Errno, FileIdentity, Filesystem, Locked};
+
+/// Zeros are written in pieces of this size: a larger `pwrite` would leave large folios in the page cache, and one byte
+/// stored through a mapping would then cost a flush of the whole folio (DESIGN.md section 5).
+const ZERO_PIECE: usize = 4096;
+/// Zeros written between two flushes while a file is being made, so that the flush of a commit never waits for a whole segment.
+const ZERO_FLUSH_EVERY: u64 = 4 << 20;
+
+/// A folder of the operating system, held open by its descriptor: renaming it changes nothing.
+#[derive(Debug)]
+pub struct RealDisk {
+    path: PathBuf,
+    folder: OwnedFd,
+}
+
+impl RealDisk {
+    /// The folder at this path, which must exist.
+    ///
+    /// # Errors
+    ///
+    /// What `open` answers: `NOENT`, `ACCESS`, `NOTDIR` and the rest stay apart (kind 37).
+    pub fn open(path: &Path) -> Result<RealDisk, Errno> {
+        let folder = fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        Ok(RealDisk { path: path.to_path_buf(), folder })
+    }
+
+    /// Makes the folder at this path if there is none, its name durable in the parent, and opens it.
+    ///
+    /// # Errors
+    ///
+    /// What `mkdir`, `open` and `fsync` answer.
+    pub fn create(path: &Path) -> Result<RealDisk, Errno> {
+        match fs::mkdir(path, Mode::from_raw_mode(0o750)) {
+            Ok(()) => {
+                let parent = match path.parent() {
+                    Some(parent) if parent != Path::new("") => parent,
+                    Some(_) | None => Path::new("."),
+                };
+                let parent =
+                    fs::open(parent, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+                fs::fsync(parent)?;
+            }
+            Err(Errno::EXIST) => {}
+            Err(error) => return Err(error),
+        }
+        RealDisk::open(path)
+    }
+}
+
+/// The kernel's lock on the folder; given up when dropped.
+#[derive(Debug)]
+pub struct RealLock {
+    _folder: OwnedFd,
+}
+
+impl Disk for RealDisk {
+    type File = RealFile;
+    type Lock = RealLock;
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn list(&self) -> Result<Vec<Entry>, Errno> {
+        // A descriptor of its own: reading a folder moves the descriptor's position.
+        let folder = fs::openat(
+            &self.folder,
+            ".",
+            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
+        let mut buffer = vec![MaybeUninit::<u8>::uninit(); 8 << 10];
+        let mut entries = Vec::new();
+        let mut names = RawDir::new(&folder, &mut buffer);
+        while let Some(entry) = names.next() {
+            let entry = entry?;
+            let name = entry.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            let stat = match fs::statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) => stat,
+                // Removed since it was listed: a running store recycles while a tool looks.
+                Err(Errno::NOENT) => continue,
+                Err(error) => return Err(error),
+            };
+            entries.push(Entry {
+                name: OsStr::from_bytes(name.to_bytes()).to_string_lossy().into_owned(),
+                len_bytes: u64::try_from(stat.st_size).unwrap_or(0),
+                is_file: FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile,
+            });
+        }
+        Ok(entries)
+    }
+
+    fn create(&self, name: &str) -> Result<RealFile, Errno> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(RealFile::new(fs::openat(&self.folder, name, flags, Mode::from_raw_mode(0o640))?))
+    }
+
+    fn open(&self, name: &str, access: Access) -> Result<RealFile, Errno> {
+        let mode = match access {
+            Access::Read => OFlags::RDONLY,
+            Access::ReadWrite => OFlags::RDWR,
+        };
+        let flags = mode | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(RealFile::new(fs::openat(&self.folder, name, flags, Mode::empty())?))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), Errno> {
+        match fs::renameat_with(&self.folder, from, &self.folder, to, RenameFlags::NOREPLACE) {
+            // The filesystem doesn't know the flag. The folder is locked, so looking first is as good.
+            Err(Errno::INVAL) => match fs::statat(&self.folder, to, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(_) => Err(Errno::EXIST),
+                Err(Errno::NOENT) => fs::renameat(&self.folder, from, &self.folder, to),
+                Err(error) => Err(error),
+            },
+            result => result,
+        }
+    }
+
+    fn remove(&self, name: &str) -> Result<(), Errno> {
+        fs::unlinkat(&self.folder, name, AtFlags::empty())
+    }
+
+    fn sync_folder(&self) -> Result<(), Errno> {
+        fs::fsync(&self.folder)
+    }
+
+    fn lock(&self) -> Result<Locked<RealLock>, Errno> {
+        // An open file description of its own, so that a second opener in this process is refused too.
+        let folder = fs::openat(
+            &self.folder,
+            ".",
+            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
+        match fs::flock(&folder, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Locked::Held(RealLock { _folder: folder })),
+            Err(Errno::WOULDBLOCK) => Ok(Locked::Busy),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn filesystem(&self) -> Result<Filesystem, Errno> {
+        let magic = fs::fstatfs(&self.folder)?.f_type.to_le_bytes();
+        // A machine word whose upper half is a sign extension on some architectures.
+        Ok(Filesystem { magic: u64::from_le_bytes(magic) & 0xFFFF_FFFF })
+    }
+
+    fn device_written_bytes(&self) -> Option<u64> {
+        let device = fs::fstat(&self.folder).ok()?.st_dev;
+        let path = format!("/sys/dev/block/{}:{}/stat", fs::major(device), fs::minor(device));
+        let stat = std::fs::read_to_string(path).ok()?;
+        // The seventh field counts sectors of 512 bytes (Documentation/block/stat.rst).
+        stat.split_ascii_whitespace().nth(6)?.parse::<u64>().ok()?.checked_mul(512)
+    }
+
+    fn process_id(&self) -> u32 {
+        std::process::id()
+    }
+}
+
+/// An open file of the operating system.
+#[derive(Debug)]
+pub struct RealFile {
+    file: OwnedFd,
+}
+
+impl RealFile {
+    fn new(file: OwnedFd) -> RealFile {
+        // Readahead would bring in large folios. With this advice a large read still becomes one large request, but of small
+        // folios. A filesystem that takes no advice is used without.
+        let _ = fs::fadvise(&file, 0, None, Advice::Random);
+        RealFile { file }
+    }
+}
+
+impl DiskFile for RealFile {
+    type Map = RealMap;
+
+    fn len_bytes(&self) -> Result<u64, Errno> {
+        Ok(u64::try_from(fs::fstat(&self.file)?.st_size).unwrap_or(0))
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Errno> {
+        let mut done = 0;
+        while done < buffer.len() {
+            match rustix::io::pread(&self.file, &mut buffer[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    fn write_at(&self, buffer: &[u8], offset: u64) -> Result<(), Errno> {
+        let mut done = 0;
+        while done < buffer.len() {
+            match rustix::io::pwrite(&self.file, &buffer[done..], offset + done as u64) {
+                Ok(0) => return Err(Errno::IO),
+                Ok(count) => done += count,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn allocate(&self, len_bytes: u64) -> Result<(), Errno> {
+        // First the blocks, so that a full disk is found before anything is written, then zeros, because an allocated but
+        // unwritten extent would make each first flush change metadata. Where blocks can't be had at once the zeros bring them.
+        match fs::fallocate(&self.file, fs::FallocateFlags::empty(), 0, len_bytes) {
+            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
+            Err(error) => return Err(error),
+        }
+        let zeros = [0; ZERO_PIECE];
+        let mut offset = 0;
+        while offset < len_bytes {
+            let piece = usize::try_from(len_bytes - offset).map_or(ZERO_PIECE, |left| left.min(ZERO_PIECE));
+            self.write_at(&zeros[..piece], offset)?;
+            offset += piece as u64;
+            if offset % ZERO_FLUSH_EVERY == 0 {
+                self.sync()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), Errno> {
+        fs::fdatasync(&self.file)
+    }
+
+    fn map(&self, len_bytes: u64) -> Result<RealMap, Errno> {
+        RealMap::new(self.file.as_fd(), len_bytes)
+    }
+
+    fn will_need(&self, range: Range<u64>) {
+        let len = std::num::NonZeroU64::new(range.end.saturating_sub(range.start));
+        if len.is_some() {
+            let _ = fs::fadvise(&self.file, range.start, len, Advice::WillNeed);
+        }
+    }
+
+    fn identity(&self) -> Result<FileIdentity, Errno> {
+        let stat = fs::statx(&self.file, "", AtFlags::EMPTY_PATH, StatxFlags::INO | StatxFlags::BTIME)?;
+        let born = if stat.stx_mask & StatxFlags::BTIME.bits() == 0 {
+            0
+        } else {
+            let seconds = u64::try_from(stat.stx_btime.tv_sec).unwrap_or(0);
+            seconds.wrapping_mul(1_000_000_000).wrapping_add(u64::from(stat.stx_btime.tv_nsec))
+        };
+        Ok(FileIdentity { inode: stat.stx_ino, born_ns: born })
+    }
+}

@@ -1,0 +1,752 @@
+//! [`TestDisk`]: a disk in memory that loses power, fails and fills up on request.
+//!
+//! Each file has a live image (what processes see: the page cache) and a durable one (what the medium holds); each name likewise.
+//! A loss of power keeps the durable images and, of what was not made durable, whatever [`Survive`] says: by page, torn by sector of
+//! 512 bytes, and by name. A failed flush behaves like Linux (kind 24): the pages are clean afterwards, and a second flush
+//! succeeds without writing them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use windlass_log::Memory;
+
+use super::{Access, Disk, DiskFile, DiskMap, Entry, Errno, FileIdentity, Filesystem, Locked};
+
+const PAGE: u64 = 4096;
+const SECTOR: u64 = 512;
+
+/// What of the bytes and names that were not made durable survives a loss of power.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Survive {
+    /// Nothing.
+    Nothing,
+    /// Everything.
+    Everything,
+    /// For each page, and each change of a name, decided by this seed: lost, kept or (pages) torn by sector.
+    Seeded(u64),
+}
+
+/// The calls that change or flush something: the steps that a crash sweep stops at.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Call {
+    /// [`Disk::create`].
+    Create,
+    /// [`Disk::rename`].
+    Rename,
+    /// [`Disk::remove`].
+    Remove,
+    /// [`Disk::sync_folder`].
+    SyncFolder,
+    /// [`DiskFile::write_at`].
+    Write,
+    /// [`DiskFile::allocate`].
+    Allocate,
+    /// [`DiskFile::sync`].
+    Sync,
+    /// [`DiskMap::flush_range`].
+    FlushRange,
+    /// [`DiskFile::read_at`]; not a step.
+    Read,
+    /// [`Disk::open`]; not a step.
+    Open,
+    /// [`DiskFile::map`]; not a step.
+    Map,
+}
+
+#[derive(Clone)]
+enum NameChange {
+    Created(String, u64),
+    Renamed(String, String),
+    Removed(String),
+}
+
+struct Inode {
+    live: Memory,
+    live_len: u64,
+    durable: Vec<u8>,
+    /// Pages that a failed flush marked clean, with what they held: written again only after they have changed or been rewritten.
+    stuck: BTreeMap<u64, Vec<u8>>,
+    mapped: bool,
+}
+
+struct State {
+    names: BTreeMap<String, u64>,
+    durable_names: BTreeMap<String, u64>,
+    unsynced_names: Vec<NameChange>,
+    inodes: BTreeMap<u64, Inode>,
+    inode_next: u64,
+    lock_holder: Option<u64>,
+    lock_next: u64,
+    process: u32,
+    steps: u64,
+    stop_at: Option<u64>,
+    calls: BTreeMap<Call, u64>,
+    faults: BTreeMap<(Call, u64), Errno>,
+    capacity_bytes: Option<u64>,
+    magic: u64,
+    written_bytes: u64,
+}
+
+/// A folder on a disk in memory. Clones are the same folder.
+#[derive(Clone)]
+pub struct TestDisk {
+    path: PathBuf,
+    state: Arc<Mutex<State>>,
+}
+
+impl std::fmt::Debug for TestDisk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TestDisk")
+            .field("names", &self.state().names.keys().collect::<Vec<_>>())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Default for TestDisk {
+    fn default() -> TestDisk {
+        TestDisk::new()
+    }
+}
+
+impl TestDisk {
+    /// An empty folder on a disk without limits or faults.
+    #[must_use]
+    pub fn new() -> TestDisk {
+        TestDisk::with(BTreeMap::new(), BTreeMap::new(), 1)
+    }
+
+    fn with(names: BTreeMap<String, u64>, inodes: BTreeMap<u64, Inode>, inode_next: u64) -> TestDisk {
+        TestDisk {
+            path: PathBuf::from("/test-disk"),
+            state: Arc::new(Mutex::new(State {
+                durable_names: names.clone(),
+                names,
+                unsynced_names: Vec::new(),
+                inodes,
+                inode_next,
+                lock_holder: None,
+                lock_next: 1,
+                process: 1,
+                steps: 0,
+                stop_at: None,
+                calls: BTreeMap::new(),
+                faults: BTreeMap::new(),
+                capacity_bytes: None,
+                magic: 0xEF53,
+                written_bytes: 0,
+            })),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Steps so far: calls that change or flush something.
+    #[must_use]
+    pub fn steps(&self) -> u64 {
+        self.state().steps
+    }
+
+    /// From step number `step` (0 is the first ever) on, no call has an effect that is sure: that one, if it writes, may have written
+    /// a part; each answers `IO`. What a process sees whose machine is losing power.
+    pub fn stop_at(&self, step: u64) {
+        self.state().stop_at = Some(step);
+    }
+
+    /// Whether the step given to [`TestDisk::stop_at`] has been reached.
+    #[must_use]
+    pub fn stopped(&self) -> bool {
+        let state = self.state();
+        state.stop_at.is_some_and(|stop| state.steps > stop)
+    }
+
+    /// The `nth` call of this kind from now (0 is the next) answers `errno`.
+    pub fn fail(&self, call: Call, nth: u64, errno: Errno) {
+        let mut state = self.state();
+        let done = state.calls.get(&call).copied().unwrap_or(0);
+        state.faults.insert((call, done + nth), errno);
+    }
+
+    /// How often a call of this kind was made.
+    #[must_use]
+    pub fn calls(&self, call: Call) -> u64 {
+        self.state().calls.get(&call).copied().unwrap_or(0)
+    }
+
+    /// The disk's size; `None` is without a limit.
+    pub fn set_capacity(&self, capacity_bytes: Option<u64>) {
+        self.state().capacity_bytes = capacity_bytes;
+    }
+
+    /// Bytes that files take.
+    #[must_use]
+    pub fn used_bytes(&self) -> u64 {
+        self.state().used_bytes()
+    }
+
+    /// The filesystem's magic number as `statfs` would answer; at first that of ext4.
+    pub fn set_filesystem(&self, magic: u64) {
+        self.state().magic = magic;
+    }
+
+    /// A child process's view after a fork: [`Disk::process_id`] answers another number from now on.
+    pub fn fork(&self) {
+        self.state().process += 1;
+    }
+
+    /// The process dies (`kill -9`): its lock is free, everything that it wrote is still in the page cache. Faults are gone.
+    #[must_use]
+    pub fn after_kill(&self) -> TestDisk {
+        let mut state = self.state();
+        state.lock_holder = None;
+        state.stop_at = None;
+        state.faults.clear();
+        state.process += 1;
+        for inode in state.inodes.values_mut() {
+            inode.mapped = false;
+        }
+        drop(state);
+        self.clone()
+    }
+
+    /// The machine loses power and comes back: a new disk of what was durable and what of the rest survived.
+    #[must_use]
+    pub fn after_power_loss(&self, survive: Survive) -> TestDisk {
+        let state = self.state();
+        let mut random = Random::new(survive);
+        let mut names = state.durable_names.clone();
+        for change in &state.unsynced_names {
+            if random.keeps() {
+                apply(&mut names, change);
+            }
+        }
+        let mut inodes = BTreeMap::new();
+        for number in names.values().copied().collect::<BTreeSet<_>>() {
+            let bytes = state.inodes[&number].after_power_loss(&mut random);
+            inodes.insert(number, Inode::durable(bytes));
+        }
+        TestDisk::with(names, inodes, state.inode_next)
+    }
+
+    /// The folder copied file by file, as `cp -a` does: new inodes, same bytes, no lock.
+    #[must_use]
+    pub fn copied(&self) -> TestDisk {
+        let state = self.state();
+        let mut names = BTreeMap::new();
+        let mut inodes = BTreeMap::new();
+        let mut next = state.inode_next + 1000;
+        for (name, number) in &state.names {
+            names.insert(name.clone(), next);
+            inodes.insert(next, Inode::durable(state.inodes[number].live_bytes()));
+            next += 1;
+        }
+        TestDisk::with(names, inodes, next)
+    }
+
+    /// What the file holds now.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such file.
+    #[must_use]
+    pub fn read_file(&self, name: &str) -> Vec<u8> {
+        let state = self.state();
+        state.inodes[&state.names[name]].live_bytes()
+    }
+
+    /// Damages or makes a file behind everybody's back: these bytes are its content, durably.
+    pub fn write_file(&self, name: &str, bytes: &[u8]) {
+        let mut state = self.state();
+        let number = match state.names.get(name) {
+            Some(number) => *number,
+            None => {
+                let number = state.new_inode();
+                state.names.insert(name.to_owned(), number);
+                state.durable_names.insert(name.to_owned(), number);
+                number
+            }
+        };
+        state.inodes.insert(number, Inode::durable(bytes.to_vec()));
+    }
+
+    /// Flips the bits of `mask` in one byte of a file, durably.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such file or byte.
+    pub fn flip(&self, name: &str, offset: u64, mask: u8) {
+        let mut bytes = self.read_file(name);
+        bytes[index(offset)] ^= mask;
+        self.write_file(name, &bytes);
+    }
+
+    /// Removes a file behind everybody's back, durably.
+    pub fn remove_file(&self, name: &str) {
+        let mut state = self.state();
+        state.names.remove(name);
+        state.durable_names.remove(name);
+    }
+
+    /// The names of the folder's files, sorted.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        self.state().names.keys().cloned().collect()
+    }
+}
+
+impl State {
+    /// Counts a call; answers the fault that is due, and whether the power is going: then the call's effect is not sure.
+    fn call(&mut self, call: Call) -> Result<(), Failure> {
+        let done = self.calls.entry(call).or_insert(0);
+        let fault = self.faults.get(&(call, *done)).copied();
+        *done += 1;
+        let step = !matches!(call, Call::Read | Call::Open | Call::Map);
+        let now = self.steps;
+        self.steps += u64::from(step);
+        match (self.stop_at, fault) {
+            (Some(stop), _) if now == stop && step => Err(Failure::Stopping),
+            (Some(stop), _) if now >= stop => Err(Failure::Stopped),
+            (_, Some(errno)) => Err(Failure::Fault(errno)),
+            (_, None) => Ok(()),
+        }
+    }
+
+    fn new_inode(&mut self) -> u64 {
+        let number = self.inode_next;
+        self.inode_next += 1;
+        self.inodes.insert(number, Inode::durable(Vec::new()));
+        number
+    }
+
+    fn used_bytes(&self) -> u64 {
+        self.names.values().map(|number| self.inodes[number].live_len.next_multiple_of(PAGE)).sum()
+    }
+
+    fn grow(&mut self, number: u64, len: u64) -> Result<(), Errno> {
+        let now = self.inodes[&number].live_len;
+        if len <= now {
+            return Ok(());
+        }
+        let more = len.next_multiple_of(PAGE) - now.next_multiple_of(PAGE);
+        if self.capacity_bytes.is_some_and(|capacity| self.used_bytes() + more > capacity) {
+            return Err(Errno::NOSPC);
+        }
+        let inode = self.inodes.get_mut(&number).expect("an open file has an inode");
+        assert!(!inode.mapped, "the store grew a mapped file");
+        if len > inode.live.bytes() {
+            let grown = Memory::heap(len.next_power_of_two().max(PAGE));
+            grown.copy_in(0, &inode.live_bytes());
+            inode.live = grown;
+        }
+        inode.live_len = len;
+        Ok(())
+    }
+
+    fn change_name(&mut self, change: NameChange) {
+        apply(&mut self.names, &change);
+        self.unsynced_names.push(change);
+    }
+}
+
+enum Failure {
+    Fault(Errno),
+    /// The power goes during this call.
+    Stopping,
+    /// It is gone.
+    Stopped,
+}
+
+impl Failure {
+    fn errno(&self) -> Errno {
+        match self {
+            Failure::Fault(errno) => *errno,
+            Failure::Stopping | Failure::Stopped => Errno::IO,
+        }
+    }
+}
+
+fn apply(names: &mut BTreeMap<String, u64>, change: &NameChange) {
+    match change {
+        NameChange::Created(name, number) => {
+            names.insert(name.clone(), *number);
+        }
+        NameChange::Renamed(from, to) => {
+            if let Some(number) = names.remove(from) {
+                names.insert(to.clone(), number);
+            }
+        }
+        NameChange::Removed(name) => {
+            names.remove(name);
+        }
+    }
+}
+
+impl Inode {
+    fn durable(bytes: Vec<u8>) -> Inode {
+        let live_len = bytes.len() as u64;
+        let live = Memory::heap(live_len.next_multiple_of(PAGE).max(PAGE));
+        live.copy_in(0, &bytes);
+        Inode { live, live_len, durable: bytes, stuck: BTreeMap::new(), mapped: false }
+    }
+
+    fn live_bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![0; index(self.live_len)];
+        self.live.copy_out(0, &mut bytes);
+        bytes
+    }
+
+    fn live_page(&self, page: u64) -> Vec<u8> {
+        let start = page * PAGE;
+        let mut bytes = vec![0; index((self.live_len - start).min(PAGE))];
+        self.live.copy_out(start, &mut bytes);
+        bytes
+    }
+
+    /// The pages of `range` reach the medium, but for those that a failed flush left clean.
+    fn flush(&mut self, range: &Range<u64>) -> u64 {
+        let mut written = 0;
+        for page in range.start / PAGE..range.end.min(self.live_len).div_ceil(PAGE) {
+            let bytes = self.live_page(page);
+            if self.stuck.get(&page) == Some(&bytes) {
+                continue;
+            }
+            self.stuck.remove(&page);
+            let start = index(page * PAGE);
+            if self.durable.len() < start + bytes.len() {
+                self.durable.resize(start + bytes.len(), 0);
+            }
+            if self.durable[start..start + bytes.len()] != bytes[..] {
+                self.durable[start..start + bytes.len()].copy_from_slice(&bytes);
+                written += bytes.len() as u64;
+            }
+        }
+        written
+    }
+
+    /// A flush fails: the dirty pages of `range` are clean, though the medium doesn't hold them.
+    fn fail_flush(&mut self, range: &Range<u64>) {
+        for page in range.start / PAGE..range.end.min(self.live_len).div_ceil(PAGE) {
+            let bytes = self.live_page(page);
+            let start = index(page * PAGE);
+            if self.durable.get(start..start + bytes.len()) != Some(&bytes[..]) {
+                self.stuck.insert(page, bytes);
+            }
+        }
+    }
+
+    fn after_power_loss(&self, random: &mut Random) -> Vec<u8> {
+        let live = self.live_bytes();
+        // The length is metadata of its own: it may survive without the bytes, which then read as zeros (kind 13).
+        let mut after = self.durable.clone();
+        if live.len() > after.len() && random.keeps() {
+            after.resize(live.len(), 0);
+        }
+        for page in 0..(after.len() as u64).div_ceil(PAGE) {
+            let start = index(page * PAGE);
+            let end = after.len().min(start + index(PAGE)).min(live.len());
+            if start >= end || after[start..end] == live[start..end] {
+                continue;
+            }
+            match random.fate() {
+                Fate::Lost => {}
+                Fate::Kept => after[start..end].copy_from_slice(&live[start..end]),
+                Fate::Torn => {
+                    for sector in (start..end).step_by(index(SECTOR)) {
+                        let sector_end = end.min(sector + index(SECTOR));
+                        if random.keeps() {
+                            after[sector..sector_end].copy_from_slice(&live[sector..sector_end]);
+                        }
+                    }
+                }
+            }
+        }
+        after
+    }
+}
+
+enum Fate {
+    Lost,
+    Kept,
+    Torn,
+}
+
+struct Random {
+    survive: Survive,
+    state: u64,
+}
+
+impl Random {
+    fn new(survive: Survive) -> Random {
+        let state = match survive {
+            Survive::Nothing | Survive::Everything => 0,
+            Survive::Seeded(seed) => seed,
+        };
+        Random { survive, state }
+    }
+
+    /// The next number of splitmix64 (Steele, Lea and Flood, 2014).
+    fn next(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    fn keeps(&mut self) -> bool {
+        match self.survive {
+            Survive::Nothing => false,
+            Survive::Everything => true,
+            Survive::Seeded(_) => self.next() & 1 == 0,
+        }
+    }
+
+    fn fate(&mut self) -> Fate {
+        match self.survive {
+            Survive::Nothing => Fate::Lost,
+            Survive::Everything => Fate::Kept,
+            Survive::Seeded(_) => match self.next() % 3 {
+                0 => Fate::Lost,
+                1 => Fate::Kept,
+                _ => Fate::Torn,
+            },
+        }
+    }
+}
+
+fn index(number: u64) -> usize {
+    usize::try_from(number).expect("a test disk fits memory")
+}
+
+impl Disk for TestDisk {
+    type File = TestFile;
+    type Lock = TestLock;
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn list(&self) -> Result<Vec<Entry>, Errno> {
+        let state = self.state();
+        let entry = |(name, number): (&String, &u64)| Entry {
+            name: name.clone(),
+            len_bytes: state.inodes[number].live_len,
+            is_file: true,
+        };
+        Ok(state.names.iter().map(entry).collect())
+    }
+
+    fn create(&self, name: &str) -> Result<TestFile, Errno> {
+        let mut state = self.state();
+        state.call(Call::Create).map_err(|failure| failure.errno())?;
+        if state.names.contains_key(name) {
+            return Err(Errno::EXIST);
+        }
+        let number = state.new_inode();
+        state.change_name(NameChange::Created(name.to_owned(), number));
+        Ok(TestFile { disk: self.clone(), number, access: Access::ReadWrite })
+    }
+
+    fn open(&self, name: &str, access: Access) -> Result<TestFile, Errno> {
+        let mut state = self.state();
+        state.call(Call::Open).map_err(|failure| failure.errno())?;
+        let number = *state.names.get(name).ok_or(Errno::NOENT)?;
+        Ok(TestFile { disk: self.clone(), number, access })
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), Errno> {
+        let mut state = self.state();
+        state.call(Call::Rename).map_err(|failure| failure.errno())?;
+        if !state.names.contains_key(from) {
+            return Err(Errno::NOENT);
+        }
+        if state.names.contains_key(to) {
+            return Err(Errno::EXIST);
+        }
+        state.change_name(NameChange::Renamed(from.to_owned(), to.to_owned()));
+        Ok(())
+    }
+
+    fn remove(&self, name: &str) -> Result<(), Errno> {
+        let mut state = self.state();
+        state.call(Call::Remove).map_err(|failure| failure.errno())?;
+        if !state.names.contains_key(name) {
+            return Err(Errno::NOENT);
+        }
+        state.change_name(NameChange::Removed(name.to_owned()));
+        Ok(())
+    }
+
+    fn sync_folder(&self) -> Result<(), Errno> {
+        let mut state = self.state();
+        state.call(Call::SyncFolder).map_err(|failure| failure.errno())?;
+        state.durable_names = state.names.clone();
+        state.unsynced_names.clear();
+        Ok(())
+    }
+
+    fn lock(&self) -> Result<Locked<TestLock>, Errno> {
+        let mut state = self.state();
+        if state.lock_holder.is_some() {
+            return Ok(Locked::Busy);
+        }
+        let holder = state.lock_next;
+        state.lock_next += 1;
+        state.lock_holder = Some(holder);
+        Ok(Locked::Held(TestLock { disk: self.clone(), holder }))
+    }
+
+    fn filesystem(&self) -> Result<Filesystem, Errno> {
+        Ok(Filesystem { magic: self.state().magic })
+    }
+
+    fn device_written_bytes(&self) -> Option<u64> {
+        Some(self.state().written_bytes)
+    }
+
+    fn process_id(&self) -> u32 {
+        self.state().process
+    }
+}
+
+/// The lock of a [`TestDisk`].
+#[derive(Debug)]
+pub struct TestLock {
+    disk: TestDisk,
+    holder: u64,
+}
+
+impl Drop for TestLock {
+    fn drop(&mut self) {
+        let mut state = self.disk.state();
+        if state.lock_holder == Some(self.holder) {
+            state.lock_holder = None;
+        }
+    }
+}
+
+/// An open file of a [`TestDisk`].
+#[derive(Debug)]
+pub struct TestFile {
+    disk: TestDisk,
+    number: u64,
+    access: Access,
+}
+
+impl TestFile {
+    fn flush(&self, call: Call, range: &Range<u64>) -> Result<(), Errno> {
+        let mut state = self.disk.state();
+        let failure = state.call(call).err();
+        let inode = state.inodes.get_mut(&self.number).expect("an open file has an inode");
+        match failure {
+            None => {
+                let written = inode.flush(range);
+                state.written_bytes += written;
+                Ok(())
+            }
+            Some(Failure::Fault(errno)) => {
+                inode.fail_flush(range);
+                Err(errno)
+            }
+            Some(failure @ (Failure::Stopping | Failure::Stopped)) => Err(failure.errno()),
+        }
+    }
+}
+
+impl DiskFile for TestFile {
+    type Map = TestMap;
+
+    fn len_bytes(&self) -> Result<u64, Errno> {
+        Ok(self.disk.state().inodes[&self.number].live_len)
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Errno> {
+        let mut state = self.disk.state();
+        state.call(Call::Read).map_err(|failure| failure.errno())?;
+        let inode = &state.inodes[&self.number];
+        let count = index(inode.live_len.saturating_sub(offset)).min(buffer.len());
+        inode.live.copy_out(offset.min(inode.live_len), &mut buffer[..count]);
+        Ok(count)
+    }
+
+    fn write_at(&self, buffer: &[u8], offset: u64) -> Result<(), Errno> {
+        let mut state = self.disk.state();
+        if self.access == Access::Read {
+            return Err(Errno::BADF);
+        }
+        let failure = state.call(Call::Write).err();
+        if matches!(failure, Some(Failure::Fault(_) | Failure::Stopped)) {
+            return Err(failure.map_or(Errno::IO, |failure| failure.errno()));
+        }
+        let end = offset + buffer.len() as u64;
+        state.grow(self.number, end)?;
+        let inode = state.inodes.get_mut(&self.number).expect("an open file has an inode");
+        inode.live.copy_in(offset, buffer);
+        // Written again, if only with the same bytes: dirty once more.
+        inode.stuck.retain(|page, _| !(offset / PAGE..end.div_ceil(PAGE)).contains(page));
+        failure.map_or(Ok(()), |failure| Err(failure.errno()))
+    }
+
+    fn allocate(&self, len_bytes: u64) -> Result<(), Errno> {
+        let mut state = self.disk.state();
+        let failure = state.call(Call::Allocate).err();
+        if matches!(failure, Some(Failure::Fault(_) | Failure::Stopped)) {
+            return Err(failure.map_or(Errno::IO, |failure| failure.errno()));
+        }
+        state.grow(self.number, len_bytes)?;
+        let inode = state.inodes.get_mut(&self.number).expect("an open file has an inode");
+        inode.live.zero(0, len_bytes);
+        failure.map_or(Ok(()), |failure| Err(failure.errno()))
+    }
+
+    fn sync(&self) -> Result<(), Errno> {
+        self.flush(Call::Sync, &(0..u64::MAX))
+    }
+
+    fn map(&self, len_bytes: u64) -> Result<TestMap, Errno> {
+        let mut state = self.disk.state();
+        state.call(Call::Map).map_err(|failure| failure.errno())?;
+        let inode = state.inodes.get_mut(&self.number).expect("an open file has an inode");
+        assert!(len_bytes <= inode.live_len, "the store mapped past the end of a file: SIGBUS");
+        assert_eq!(self.access, Access::ReadWrite, "the store mapped a file that it opened for reading");
+        inode.mapped = true;
+        let memory = inode.live.slice(0, len_bytes);
+        drop(state);
+        let file = TestFile { disk: self.disk.clone(), number: self.number, access: self.access };
+        Ok(TestMap { file, memory })
+    }
+
+    fn will_need(&self, _range: Range<u64>) {}
+
+    fn identity(&self) -> Result<FileIdentity, Errno> {
+        Ok(FileIdentity { inode: self.number, born_ns: self.number })
+    }
+}
+
+/// A mapping of a [`TestFile`]: the live image itself.
+pub struct TestMap {
+    file: TestFile,
+    memory: Memory,
+}
+
+impl DiskMap for TestMap {
+    fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    fn is_shared(&self) -> bool {
+        self.memory.holders() > 2
+    }
+
+    fn flush_range(&self, range: Range<u64>) -> Result<(), Errno> {
+        assert!(range.end <= self.memory.bytes(), "the store flushed past a mapping's end");
+        self.file.flush(Call::FlushRange, &range)
+    }
+
+    fn populate(&self, _range: Range<u64>) -> Result<(), Errno> {
+        Ok(())
+    }
+}

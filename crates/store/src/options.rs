@@ -1,0 +1,82 @@
+//! How a store is made and opened.
+
+use windlass_log::{Epoch, LogId, MemberId, OpenMode};
+
+/// What a new log is to be. Nothing in here is chosen by the store: identities come from the caller, so that a simulation is repeatable.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Founding {
+    /// The log's identity: random, the same for all members of a group.
+    pub log_id: LogId,
+    /// Which member this is; 0 for a lone log.
+    pub member: MemberId,
+    /// This member's life: random, new each time a member starts from an empty disk.
+    pub incarnation: u64,
+    /// The size of a segment in bytes: a power of two from 64 KiB to 4 GiB.
+    pub segment_bytes: u64,
+    /// The first epoch of a lone log, whose history starts at the first LSN. `None` for a member of a group, whose history comes from its primary.
+    pub epoch: Option<Epoch>,
+    /// The configuration as the group encodes it; empty for a lone log.
+    pub configuration: Vec<u8>,
+}
+
+/// Where and as whom a store is opened; injected by the caller.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Surroundings {
+    /// The machine's boot id (`/proc/sys/kernel/random/boot_id`): with another one, what wasn't flushed is gone.
+    pub boot_id: [u8; 16],
+    /// A random number: this member's new incarnation if the folder turns out to be a copy that is to be taken over.
+    pub incarnation: u64,
+}
+
+/// Whether a filesystem on which the store's promises don't hold is used all the same.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum UnsafeFilesystem {
+    /// Refuse network and copy-on-write filesystems.
+    #[default]
+    Refuse,
+    /// Use it. On copy-on-write filesystems a full disk may then kill the process by SIGBUS; on network filesystems locks and mappings may not be coherent.
+    Use,
+}
+
+/// What to do with a folder that was copied from another place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum CopiedFolder {
+    /// A lone log is taken over under a new epoch, a member of a group refused.
+    #[default]
+    Judge,
+    /// Take it over under a new incarnation: as a member that joins as new.
+    TakeOver,
+}
+
+/// The settings of an opening.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// What to do with damage.
+    pub mode: OpenMode,
+    /// Only a log of this identity; `None` takes what is there.
+    pub log_id: Option<LogId>,
+    /// How many bytes of log the application means to keep. Decides how many segment files are kept for reuse (kind 19).
+    pub retention_bytes: u64,
+    /// How many segments are ready beyond the one with the tail; at least 1.
+    pub segments_ahead: u64,
+    /// At most how many bytes ahead of the tail the helper makes present and writable.
+    pub populate_bytes_max: u64,
+    /// See [`UnsafeFilesystem`].
+    pub unsafe_filesystem: UnsafeFilesystem,
+    /// See [`CopiedFolder`].
+    pub copied_folder: CopiedFolder,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            mode: OpenMode::Tail,
+            log_id: None,
+            retention_bytes: 1 << 30,
+            segments_ahead: 2,
+            populate_bytes_max: 16 << 20,
+            unsafe_filesystem: UnsafeFilesystem::Refuse,
+            copied_folder: CopiedFolder::Judge,
+        }
+    }
+}

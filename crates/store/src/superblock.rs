@@ -1,0 +1,73 @@
+//! The superblock file: two copies, one behind the other, each at a fixed place.
+//!
+//! Invariants: at any moment at least one copy on the medium is whole, because a copy is flushed before the other one is touched, and
+//! opening mends a damaged or older copy before anything else is written; nothing is answered before both are. A file that can't be read
+//! or understood is refused, never made anew (kind 11).
+
+use std::path::Path;
+
+use windlass_log::{NoSuperblock, SUPERBLOCK_BYTES_MAX, Superblock, SuperblockError, newest};
+
+use crate::disk::{Access, Disk, DiskFile};
+use crate::error::{At, DiskCall, DiskError};
+use crate::names;
+
+/// From one copy's first byte to the other's.
+const COPY_BYTES: u64 = 64 << 10;
+const FILE_BYTES: u64 = 2 * COPY_BYTES;
+const _: () = assert!(SUPERBLOCK_BYTES_MAX <= COPY_BYTES);
+
+/// The two copies as they were found.
+#[derive(Clone, Debug)]
+pub(crate) struct Copies([Result<Superblock, SuperblockError>; 2]);
+
+impl Copies {
+    /// The copy that counts.
+    pub(crate) fn newest(&self) -> Result<Superblock, NoSuperblock> {
+        newest(self.0[0].clone(), self.0[1].clone())
+    }
+
+    /// The place of a copy that is damaged or older than `newest`, if there is one.
+    pub(crate) fn stale(&self, newest: &Superblock) -> Option<usize> {
+        self.0.iter().position(|copy| copy.as_ref().ok() != Some(newest))
+    }
+}
+
+/// Reads both copies.
+pub(crate) fn read<D: Disk>(disk: &D, file: &D::File) -> Result<Copies, DiskError> {
+    let one = |place: usize| -> Result<Result<Superblock, SuperblockError>, DiskError> {
+        let mut bytes = vec![0; usize::try_from(COPY_BYTES).expect("a superblock fits memory")];
+        let count = file.read_at(&mut bytes, place as u64 * COPY_BYTES).at(DiskCall::Read, disk.path(), names::SUPERBLOCK)?;
+        Ok(Superblock::decode(&bytes[..count]))
+    };
+    Ok(Copies([one(0)?, one(1)?]))
+}
+
+/// Writes one copy and flushes it.
+fn write_copy<D: Disk>(folder: &Path, file: &D::File, place: usize, bytes: &[u8]) -> Result<(), DiskError> {
+    file.write_at(bytes, place as u64 * COPY_BYTES).at(DiskCall::Write, folder, names::SUPERBLOCK)?;
+    file.sync().at(DiskCall::Sync, folder, names::SUPERBLOCK)
+}
+
+/// Writes and flushes both copies, one after the other. Durable when it returns. Both must be whole before ([`mend`]).
+pub(crate) fn write_both<D: Disk>(disk: &D, file: &D::File, bytes: &[u8]) -> Result<(), DiskError> {
+    write_copy::<D>(disk.path(), file, 0, bytes)?;
+    write_copy::<D>(disk.path(), file, 1, bytes)
+}
+
+/// Writes and flushes the copy at `place` alone: mends a damaged or older one.
+pub(crate) fn mend<D: Disk>(disk: &D, file: &D::File, place: usize, bytes: &[u8]) -> Result<(), DiskError> {
+    write_copy::<D>(disk.path(), file, place, bytes)
+}
+
+/// Makes an empty superblock file under a temporary name.
+pub(crate) fn create<D: Disk>(disk: &D) -> Result<D::File, DiskError> {
+    let file = disk.create(names::SUPERBLOCK_TMP).at(DiskCall::Create, disk.path(), names::SUPERBLOCK_TMP)?;
+    file.allocate(FILE_BYTES).at(DiskCall::Allocate, disk.path(), names::SUPERBLOCK_TMP)?;
+    Ok(file)
+}
+
+/// Opens the superblock file.
+pub(crate) fn open<D: Disk>(disk: &D, access: Access) -> Result<D::File, DiskError> {
+    disk.open(names::SUPERBLOCK, access).at(DiskCall::Open, disk.path(), names::SUPERBLOCK)
+}
