@@ -22,6 +22,18 @@ pub fn frame_bytes(item_bytes: usize) -> Option<u64> {
     Some((length(FRAME) + item).next_multiple_of(RECORD_ALIGN))
 }
 
+/// What stands in front of an item: its length, its number in the batch.
+///
+/// # Panics
+///
+/// If the item is longer than any record.
+pub(crate) fn frame(item_bytes: usize, number: u32) -> [u8; FRAME] {
+    let item_bytes = u32::try_from(item_bytes).expect("an item is shorter than a record");
+    let [a, b, c, d] = item_bytes.to_le_bytes();
+    let [e, f, g, h] = number.to_le_bytes();
+    [a, b, c, d, e, f, g, h]
+}
+
 /// Why a batch's payload, whole by its checksum, can't be taken apart: it was not written by this library.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BatchError {

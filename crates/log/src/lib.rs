@@ -5,7 +5,7 @@
 //! * the words of the log: [`Lsn`] and [`Geometry`], [`Epoch`], [`LogId`], [`MemberId`];
 //! * its bytes: [`RecordHeader`], [`batch_items`], [`Chain`], [`SegmentHeader`], [`EpochHistory`], [`Superblock`];
 //! * [`Memory`], the one type for memory that others change under us;
-//! * the append hand-off between producers and the pump: `Handoff`, `Reservation`, `Drain`;
+//! * the append hand-off between producers and the pump: [`Handoff`], [`Reservation`], [`Drain`];
 //! * reading an image: `Scan`, and recovery's verdict over it: `judge`.
 //!
 //! What does not: no IO, no clock, no threads.
@@ -19,6 +19,7 @@ extern crate std;
 mod batch;
 mod bytes;
 mod chain;
+mod handoff;
 mod history;
 mod identity;
 mod lsn;
@@ -28,16 +29,20 @@ mod record;
 mod salt;
 mod segment;
 mod superblock;
+mod sync;
 
 pub use batch::{BatchError, BatchItems, batch_items, frame_bytes};
 pub use chain::Chain;
+pub use handoff::{
+    Appended, Drain, DrainError, DrainState, Drained, Handoff, Reservation, ReserveError, Tenure,
+};
 pub use history::{EpochHistory, EpochStart, HISTORY_ENTRIES_MAX, HistoryError};
 pub use identity::{Epoch, LogId, MemberId};
 pub use lsn::{
     Geometry, GeometryError, HEADER_BYTES, Lsn, RECORD_ALIGN, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN,
     SEGMENT_HEADER_BYTES, SEGMENT_START_BYTES,
 };
-pub use memory::Memory;
+pub use memory::{InstallError, Memory};
 pub use record::{HeaderError, Lag, RecordHeader, RecordKind, padding_bytes};
 pub use salt::{EpochKey, Salt};
 pub use segment::{FEATURES_KNOWN, FORMAT_VERSION, SEGMENT_HEADER, SegmentHeader, SegmentHeaderError};

@@ -307,8 +307,7 @@ fn checked(bytes: &[u8]) -> Result<&[u8], SuperblockError> {
         return Err(SuperblockError::Magic { found: magic });
     }
     let claimed = u64::from(u32_at(head, 24).unwrap_or(0));
-    let plausible = claimed >= SUPERBLOCK_ALIGN
-        && claimed <= SUPERBLOCK_BYTES_MAX
+    let plausible = (SUPERBLOCK_ALIGN..=SUPERBLOCK_BYTES_MAX).contains(&claimed)
         && claimed.is_multiple_of(SUPERBLOCK_ALIGN);
     let whole = bytes.get(..index(claimed)).filter(|_| plausible);
     let bytes = whole.ok_or(SuperblockError::Length { claimed, available })?;

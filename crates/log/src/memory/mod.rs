@@ -12,8 +12,12 @@
 //! Within this process the append hand-off (DESIGN.md section 3) orders copies that would meet; against other processes and devices nothing does, which is
 //! why every reader checks checksums on its own copy.
 //!
-//! Under `cfg(loom)` the same type is a model ([`model`](self)): each word knows who may touch it, so that the model checker sees every
+//! Under `cfg(loom)` the same type is a model (`model.rs`): each word knows who may touch it, so that the model checker sees every
 //! access that the production append and drain functions make.
+
+mod window;
+pub use window::InstallError;
+pub(crate) use window::{Claim, Refusal, Window};
 
 #[cfg(not(loom))]
 mod real;
