@@ -1,2 +1,4 @@
 //! An embedded write-ahead-log replication engine.
 #![forbid(unsafe_code)]
+
+pub mod control;

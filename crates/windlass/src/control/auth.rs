@@ -1,0 +1,185 @@
+//! Proof of the group's secret by challenge and response, before anything else is read from a connection.
+//!
+//! ```text
+//!   dialler                                   listener
+//!   opening: magic, version, nonce ─────────▶
+//!           ◀───────────────────────────────  opening: magic, version, nonce
+//!   proof("dialler", both openings) ────────▶ checks, closes if wrong
+//!           ◀───────────────────────────────  proof("listener", both openings)
+//!   checks, closes if wrong
+//! ```
+//!
+//! A proof is HMAC-SHA-256 of the role and both openings under the secret. Fresh nonces on both sides make a recorded proof
+//! worthless; the role in it makes a reflected one worthless. The secret never crosses the wire. What follows is neither
+//! encrypted nor signed: the network is trusted not to rewrite established connections (DESIGN.md section 9.3).
+
+use std::fmt;
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+use subtle::ConstantTimeEq;
+
+/// Bytes of an opening.
+pub(crate) const OPENING_BYTES: usize = 48;
+/// Bytes of a proof.
+pub(crate) const PROOF_BYTES: usize = 32;
+/// The version of the control plane's framing.
+pub(crate) const WIRE_VERSION: u16 = 1;
+
+const MAGIC: [u8; 8] = *b"WINDLCTL";
+const NONCE_BYTES: usize = 32;
+
+/// The secret that all members of a group share; at least [`Secret::BYTES_MIN`] bytes. Not printed by `Debug`, overwritten
+/// nowhere: keep its source as safe as the data.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(Vec<u8>);
+
+/// A secret too short to be one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "the group's secret has {bytes} bytes, it needs at least {}: take 32 from a random source",
+    Secret::BYTES_MIN
+)]
+pub struct SecretTooShort {
+    /// What was given.
+    pub bytes: usize,
+}
+
+impl Secret {
+    /// The fewest bytes of a secret.
+    pub const BYTES_MIN: usize = 16;
+
+    /// The secret with these bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`SecretTooShort`]: take at least 16 bytes, better 32, from a random source.
+    pub fn new(bytes: impl Into<Vec<u8>>) -> Result<Secret, SecretTooShort> {
+        let bytes = bytes.into();
+        if bytes.len() < Secret::BYTES_MIN {
+            return Err(SecretTooShort { bytes: bytes.len() });
+        }
+        Ok(Secret(bytes))
+    }
+
+    /// The secret's bytes, for a provider that has a handshake of its own.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+/// Which end of the connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum End {
+    Dialler,
+    Listener,
+}
+
+impl End {
+    pub(crate) fn other(self) -> End {
+        match self {
+            End::Dialler => End::Listener,
+            End::Listener => End::Dialler,
+        }
+    }
+}
+
+/// Why an opening was refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum OpeningError {
+    Magic,
+    Version { found: u16 },
+}
+
+/// The opening with this nonce.
+pub(crate) fn opening(nonce: [u8; NONCE_BYTES]) -> [u8; OPENING_BYTES] {
+    let mut bytes = [0; OPENING_BYTES];
+    bytes[..8].copy_from_slice(&MAGIC);
+    bytes[8..10].copy_from_slice(&WIRE_VERSION.to_le_bytes());
+    bytes[16..].copy_from_slice(&nonce);
+    bytes
+}
+
+/// Checks a peer's opening.
+pub(crate) fn check_opening(bytes: &[u8; OPENING_BYTES]) -> Result<(), OpeningError> {
+    if bytes[..8] != MAGIC {
+        return Err(OpeningError::Magic);
+    }
+    let found = u16::from_le_bytes([bytes[8], bytes[9]]);
+    if found != WIRE_VERSION {
+        return Err(OpeningError::Version { found });
+    }
+    Ok(())
+}
+
+/// The proof that `end` gives over both openings.
+pub(crate) fn prove(
+    secret: &Secret,
+    end: End,
+    dialler: &[u8; OPENING_BYTES],
+    listener: &[u8; OPENING_BYTES],
+) -> [u8; PROOF_BYTES] {
+    let mut mac = Hmac::<Sha256>::new_from_slice(&secret.0).expect("any key length is good");
+    mac.update(match end {
+        End::Dialler => b"windlass control dialler",
+        End::Listener => b"windlass control listener",
+    });
+    mac.update(dialler);
+    mac.update(listener);
+    mac.finalize().into_bytes().into()
+}
+
+/// Whether `found` is the proof that `end` would give. In constant time.
+pub(crate) fn proves(
+    secret: &Secret,
+    end: End,
+    dialler: &[u8; OPENING_BYTES],
+    listener: &[u8; OPENING_BYTES],
+    found: &[u8; PROOF_BYTES],
+) -> bool {
+    bool::from(prove(secret, end, dialler, listener).ct_eq(found))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proof_needs_the_secret_both_nonces_and_the_role() {
+        let secret = Secret::new(*b"sixteen bytes ok").unwrap();
+        let other = Secret::new(*b"sixteen bytes no").unwrap();
+        let (a, b, c) = (opening([1; 32]), opening([2; 32]), opening([3; 32]));
+        let proof = prove(&secret, End::Dialler, &a, &b);
+        assert!(proves(&secret, End::Dialler, &a, &b, &proof));
+        assert!(!proves(&other, End::Dialler, &a, &b, &proof), "another secret");
+        assert!(!proves(&secret, End::Listener, &a, &b, &proof), "reflected");
+        assert!(!proves(&secret, End::Dialler, &a, &c, &proof), "replayed to another listener nonce");
+        assert!(!proves(&secret, End::Dialler, &c, &b, &proof), "replayed under another dialler nonce");
+        assert!(!proves(&secret, End::Dialler, &a, &b, &[0; 32]));
+    }
+
+    #[test]
+    fn openings_of_another_protocol_or_version_are_refused() {
+        let good = opening([7; 32]);
+        assert_eq!(check_opening(&good), Ok(()));
+        let mut bad = good;
+        bad[3] ^= 1;
+        assert_eq!(check_opening(&bad), Err(OpeningError::Magic));
+        let mut bad = good;
+        bad[8] = 9;
+        assert_eq!(check_opening(&bad), Err(OpeningError::Version { found: 9 }));
+    }
+
+    #[test]
+    fn a_short_secret_is_refused_and_none_is_printed() {
+        assert_eq!(Secret::new(*b"short"), Err(SecretTooShort { bytes: 5 }));
+        assert_eq!(format!("{:?}", Secret::new([9; 32]).unwrap()), "Secret(..)");
+    }
+}

@@ -1,0 +1,349 @@
+//! What travels on an authenticated control connection: the engine's messages, and what the drivers need to make and open
+//! fabric connections.
+//!
+//! ```text
+//!  0        4     5
+//!  length   kind  body             length counts kind and body; at most FRAME_BYTES_MAX
+//! ```
+//!
+//! Little-endian. Decoding never panics and never allocates by a length that was not checked against the bytes at hand.
+
+use windlass_engine::{MESSAGE_BYTES_MAX, Message, MessageError, Session};
+use windlass_fabric::{REMOTE_RANGE_BYTES, RemoteRange};
+use windlass_log::{Epoch, Lsn};
+
+/// No frame is longer, its kind included.
+pub const FRAME_BYTES_MAX: usize = MESSAGE_BYTES_MAX + 1;
+/// The longest endpoint of a provider.
+pub const ENDPOINT_BYTES_MAX: usize = 256;
+/// The most segments of one [`Frame::Keys`].
+pub const KEYS_MAX: usize = 1024;
+
+const SESSION_BYTES: usize = 12;
+const SEGMENT_KEY_BYTES: usize = 8 + REMOTE_RANGE_BYTES;
+
+/// What a fabric connection is for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Purpose {
+    /// A primary writes to a backup.
+    Replicate,
+    /// A candidate reads from a member that has promised it.
+    Fetch,
+}
+
+/// One frame between two drivers.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Frame {
+    /// Nothing: keeps an idle connection known to be alive.
+    Ping,
+    /// A message of the engine.
+    Engine(Box<Message>),
+    /// The initiator's end of a fabric connection.
+    Offer {
+        /// The session.
+        session: Session,
+        /// What for.
+        purpose: Purpose,
+        /// The provider's endpoint.
+        endpoint: Vec<u8>,
+    },
+    /// The other end, in answer to an offer.
+    Accept {
+        /// The session.
+        session: Session,
+        /// What for.
+        purpose: Purpose,
+        /// The provider's endpoint.
+        endpoint: Vec<u8>,
+    },
+    /// The windows that are open to the initiator; also says that this end is ready to receive. Repeats what was said before.
+    Keys {
+        /// The session.
+        session: Session,
+        /// What for.
+        purpose: Purpose,
+        /// The notice ring and, behind it, the heartbeat slot; empty for a fetch.
+        slots: RemoteRange,
+        /// Nothing at or beyond is open.
+        up_to: Lsn,
+        /// The segments' windows: everything behind the header page.
+        segments: Vec<(u64, RemoteRange)>,
+    },
+    /// The window over the initiator's acknowledgement slot for this backup; also says that the initiator is ready to receive.
+    AcknowledgeKey {
+        /// The session.
+        session: Session,
+        /// The slot.
+        slot: RemoteRange,
+    },
+    /// This end of the session is gone.
+    Broken {
+        /// The session.
+        session: Session,
+        /// What it was for.
+        purpose: Purpose,
+        /// Whether the sender was its initiator.
+        by_initiator: bool,
+    },
+}
+
+/// Why bytes are no frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum FrameError {
+    /// It ends inside a field, or bytes follow it.
+    #[error("a frame of kind {kind} has {bytes} bytes, which does not fit its fields")]
+    Length {
+        /// The kind.
+        kind: u8,
+        /// Its bytes.
+        bytes: usize,
+    },
+    /// No such kind in this version.
+    #[error("frame kind {kind} is unknown")]
+    Kind {
+        /// The kind.
+        kind: u8,
+    },
+    /// A field can't be what it says.
+    #[error("the frame's {field} can't be right")]
+    Field {
+        /// Which.
+        field: &'static str,
+    },
+    /// The engine's message in it is none.
+    #[error("the frame's message can't be read: {0}")]
+    Message(#[from] MessageError),
+}
+
+impl Frame {
+    /// The frame as bytes, its length word included.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = vec![0; 4];
+        match self {
+            Frame::Ping => bytes.push(0),
+            Frame::Engine(message) => {
+                bytes.push(1);
+                bytes.extend_from_slice(&message.encode());
+            }
+            Frame::Offer { session, purpose, endpoint } => {
+                bytes.push(2);
+                put_session(&mut bytes, *session);
+                bytes.push(purpose_bits(*purpose));
+                bytes.extend_from_slice(endpoint);
+            }
+            Frame::Accept { session, purpose, endpoint } => {
+                bytes.push(3);
+                put_session(&mut bytes, *session);
+                bytes.push(purpose_bits(*purpose));
+                bytes.extend_from_slice(endpoint);
+            }
+            Frame::Keys { session, purpose, slots, up_to, segments } => {
+                bytes.push(4);
+                put_session(&mut bytes, *session);
+                bytes.push(purpose_bits(*purpose));
+                bytes.extend_from_slice(&slots.encode());
+                bytes.extend_from_slice(&up_to.0.to_le_bytes());
+                for (segment, range) in segments {
+                    bytes.extend_from_slice(&segment.to_le_bytes());
+                    bytes.extend_from_slice(&range.encode());
+                }
+            }
+            Frame::AcknowledgeKey { session, slot } => {
+                bytes.push(5);
+                put_session(&mut bytes, *session);
+                bytes.extend_from_slice(&slot.encode());
+            }
+            Frame::Broken { session, purpose, by_initiator } => {
+                bytes.push(6);
+                put_session(&mut bytes, *session);
+                bytes.push(purpose_bits(*purpose));
+                bytes.push(u8::from(*by_initiator));
+            }
+        }
+        let length = u32::try_from(bytes.len() - 4).expect("a frame is short");
+        bytes[..4].copy_from_slice(&length.to_le_bytes());
+        bytes
+    }
+
+    /// The frame in these bytes: kind and body, without the length word.
+    ///
+    /// # Errors
+    ///
+    /// [`FrameError`]: close the connection, nothing of it can be believed.
+    pub fn decode(bytes: &[u8]) -> Result<Frame, FrameError> {
+        let Some((&kind, body)) = bytes.split_first() else {
+            return Err(FrameError::Length { kind: 0, bytes: 0 });
+        };
+        let mut reader = Reader { kind, bytes: body.len(), rest: body };
+        let frame = match kind {
+            0 => Frame::Ping,
+            1 => Frame::Engine(Box::new(Message::decode(std::mem::take(&mut reader.rest))?)),
+            2 => {
+                let (session, purpose) = (reader.session()?, reader.purpose()?);
+                Frame::Offer { session, purpose, endpoint: reader.endpoint()? }
+            }
+            3 => {
+                let (session, purpose) = (reader.session()?, reader.purpose()?);
+                Frame::Accept { session, purpose, endpoint: reader.endpoint()? }
+            }
+            4 => Frame::Keys {
+                session: reader.session()?,
+                purpose: reader.purpose()?,
+                slots: reader.range()?,
+                up_to: Lsn(reader.u64()?),
+                segments: reader.segments()?,
+            },
+            5 => Frame::AcknowledgeKey { session: reader.session()?, slot: reader.range()? },
+            6 => Frame::Broken {
+                session: reader.session()?,
+                purpose: reader.purpose()?,
+                by_initiator: reader.flag()?,
+            },
+            _ => return Err(FrameError::Kind { kind }),
+        };
+        if reader.rest.is_empty() { Ok(frame) } else { Err(reader.length()) }
+    }
+}
+
+fn put_session(bytes: &mut Vec<u8>, session: Session) {
+    bytes.extend_from_slice(&session.epoch.to_bits().to_le_bytes());
+    bytes.extend_from_slice(&session.attempt.to_le_bytes());
+}
+
+fn purpose_bits(purpose: Purpose) -> u8 {
+    match purpose {
+        Purpose::Replicate => 1,
+        Purpose::Fetch => 2,
+    }
+}
+
+struct Reader<'a> {
+    kind: u8,
+    bytes: usize,
+    rest: &'a [u8],
+}
+
+impl Reader<'_> {
+    fn length(&self) -> FrameError {
+        FrameError::Length { kind: self.kind, bytes: self.bytes + 1 }
+    }
+
+    fn take<const BYTES: usize>(&mut self) -> Result<[u8; BYTES], FrameError> {
+        let (taken, rest) = self.rest.split_first_chunk::<BYTES>().ok_or(self.length())?;
+        self.rest = rest;
+        Ok(*taken)
+    }
+
+    fn u64(&mut self) -> Result<u64, FrameError> {
+        Ok(u64::from_le_bytes(self.take()?))
+    }
+
+    fn session(&mut self) -> Result<Session, FrameError> {
+        let bytes: [u8; SESSION_BYTES] = self.take()?;
+        let mut reader = Reader { kind: self.kind, bytes: self.bytes, rest: &bytes };
+        let epoch = Epoch::from_bits(reader.u64()?);
+        Ok(Session { epoch, attempt: u32::from_le_bytes(reader.take()?) })
+    }
+
+    fn purpose(&mut self) -> Result<Purpose, FrameError> {
+        match self.take()? {
+            [1] => Ok(Purpose::Replicate),
+            [2] => Ok(Purpose::Fetch),
+            [_] => Err(FrameError::Field { field: "purpose" }),
+        }
+    }
+
+    fn flag(&mut self) -> Result<bool, FrameError> {
+        match self.take()? {
+            [0] => Ok(false),
+            [1] => Ok(true),
+            [_] => Err(FrameError::Field { field: "flag" }),
+        }
+    }
+
+    fn range(&mut self) -> Result<RemoteRange, FrameError> {
+        Ok(RemoteRange::decode(self.take()?))
+    }
+
+    fn endpoint(&mut self) -> Result<Vec<u8>, FrameError> {
+        let endpoint = std::mem::take(&mut self.rest);
+        if endpoint.len() > ENDPOINT_BYTES_MAX {
+            return Err(FrameError::Field { field: "endpoint" });
+        }
+        Ok(endpoint.to_vec())
+    }
+
+    fn segments(&mut self) -> Result<Vec<(u64, RemoteRange)>, FrameError> {
+        if !self.rest.len().is_multiple_of(SEGMENT_KEY_BYTES) {
+            return Err(self.length());
+        }
+        let count = self.rest.len() / SEGMENT_KEY_BYTES;
+        if count > KEYS_MAX {
+            return Err(FrameError::Field { field: "list of segments" });
+        }
+        (0..count).map(|_| Ok((self.u64()?, self.range()?))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use windlass_fabric::RemoteKey;
+    use windlass_log::MemberId;
+
+    fn samples() -> Vec<Frame> {
+        let session = Session { epoch: Epoch::new(7, MemberId(2)), attempt: 3 };
+        let range = RemoteRange { address: 0x1_0000_0000, bytes: 4096, key: RemoteKey(77) };
+        let purpose = Purpose::Replicate;
+        vec![
+            Frame::Ping,
+            Frame::Engine(Box::new(Message::PreVote { epoch: session.epoch })),
+            Frame::Offer { session, purpose, endpoint: vec![1, 2, 3] },
+            Frame::Accept { session, purpose: Purpose::Fetch, endpoint: Vec::new() },
+            Frame::Keys {
+                session,
+                purpose,
+                slots: range,
+                up_to: Lsn(1 << 40),
+                segments: vec![(5, range), (6, range)],
+            },
+            Frame::AcknowledgeKey { session, slot: range },
+            Frame::Broken { session, purpose, by_initiator: true },
+        ]
+    }
+
+    #[test]
+    fn frames_come_back_as_they_went() {
+        for frame in samples() {
+            let bytes = frame.encode();
+            let length = u32::from_le_bytes(bytes[..4].try_into().unwrap());
+            assert_eq!(usize::try_from(length).unwrap(), bytes.len() - 4);
+            assert_eq!(Frame::decode(&bytes[4..]), Ok(frame));
+        }
+    }
+
+    #[test]
+    fn a_frame_cut_anywhere_or_with_a_byte_more_is_refused_or_another_whole_frame() {
+        for frame in samples() {
+            let bytes = frame.encode();
+            for end in 4..bytes.len() {
+                assert_ne!(Frame::decode(&bytes[4..end]).as_ref(), Ok(&frame));
+            }
+            let longer = [&bytes[4..], &[0][..]].concat();
+            assert_ne!(Frame::decode(&longer).as_ref(), Ok(&frame));
+        }
+        assert_eq!(Frame::decode(&[99]), Err(FrameError::Kind { kind: 99 }));
+        let endpoint = [&[2][..], &[0; 12], &[1], &[0; ENDPOINT_BYTES_MAX + 1]].concat();
+        assert_eq!(Frame::decode(&endpoint), Err(FrameError::Field { field: "endpoint" }));
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..400), kind in 0u8..8) {
+            let _ = Frame::decode(&bytes);
+            let _ = Frame::decode(&[&[kind][..], &bytes].concat());
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! The control plane: one authenticated connection for each pair of members, for the handshake and the rare messages.
+//!
+//! A driver sees it through [`ControlPlane`] alone, so that a simulator can put its own network there. [`TcpControl`] is the
+//! real one: a thread with a small runtime of its own, one TCP connection for each pair, the member with the higher number
+//! dials. Nothing is read from a connection before it has proved the group's secret (`auth`), nothing of the engine before
+//! its hello was judged (`hello`), and no frame allocates by a length that was not checked (`frame`). DESIGN.md section 9.3.
+
+mod auth;
+mod frame;
+mod hello;
+mod peers;
+mod tcp;
+
+use std::net::SocketAddr;
+
+pub use auth::{Secret, SecretTooShort};
+pub use frame::{ENDPOINT_BYTES_MAX, FRAME_BYTES_MAX, Frame, FrameError, KEYS_MAX, Purpose};
+pub use tcp::{ControlError, ControlOptions, TcpControl};
+use windlass_engine::Identity;
+use windlass_log::{LogId, MemberId};
+
+/// What a control plane tells its driver.
+#[derive(Clone, PartialEq, Debug)]
+pub enum ControlEvent {
+    /// The connection to a peer is up, both ways, and its hello named this identity. If it was up before, it was lost and what was under way with it.
+    Up {
+        /// The peer.
+        peer: MemberId,
+        /// Who it is.
+        identity: Identity,
+    },
+    /// The connection to a peer is lost; what was under way is lost with it.
+    Down {
+        /// The peer.
+        peer: MemberId,
+    },
+    /// A frame from a peer that is up.
+    Frame {
+        /// The peer.
+        peer: MemberId,
+        /// What it says.
+        frame: Frame,
+    },
+}
+
+/// A way to exchange frames with every other member of the group.
+///
+/// Frames to one peer arrive in order, or not at all when the connection is lost between; an [`ControlEvent::Up`] follows then.
+pub trait ControlPlane: Send + 'static {
+    /// Takes out what happened next, if anything. Never waits.
+    fn poll(&mut self) -> Option<ControlEvent>;
+
+    /// Sends a frame. Never waits: it is dropped when the peer's connection is down or does not drain.
+    fn send(&mut self, peer: MemberId, frame: Frame);
+}
+
+/// Why a connection was refused. Each is one line in the log; the peer stays out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Refused {
+    /// The first bytes are not this protocol's.
+    #[error("it does not speak windlass's control protocol")]
+    NotWindlass,
+    /// Another framing version.
+    #[error(
+        "its control protocol has version {found}, this release speaks {expected}: run compatible releases"
+    )]
+    WireVersion {
+        /// This release's.
+        expected: u16,
+        /// The peer's.
+        found: u16,
+    },
+    /// The proof does not fit.
+    #[error("it does not know the group's secret: give every member the same one")]
+    Secret,
+    /// It closed or fell silent before the handshake was over; a peer that refuses us does just that.
+    #[error("it closed the connection or fell silent during the handshake: its own log says why")]
+    Handshake,
+    /// A member of another group.
+    #[error("its log is {found}, this group's is {expected}: check its address and folder")]
+    LogId {
+        /// This group's.
+        expected: LogId,
+        /// The peer's.
+        found: LogId,
+    },
+    /// Another disk format.
+    #[error("its disk format has version {found}, this release's is {expected}: run compatible releases")]
+    FormatVersion {
+        /// This release's.
+        expected: u32,
+        /// The peer's.
+        found: u32,
+    },
+    /// Other messages or slots.
+    #[error(
+        "its protocol has version {found:#010x}, this release's is {expected:#010x}: run compatible releases"
+    )]
+    ProtocolVersion {
+        /// This release's.
+        expected: u32,
+        /// The peer's.
+        found: u32,
+    },
+    /// Features that this release does not know.
+    #[error("it uses features {unknown:#x} that this release does not know: upgrade this member")]
+    Features {
+        /// The unknown bits.
+        unknown: u64,
+    },
+    /// It calls itself by our own number.
+    #[error("it is {member} as this member is: the folder was copied, or an address is this member's own")]
+    Myself {
+        /// The number.
+        member: MemberId,
+    },
+    /// No member of the group.
+    #[error("{member} is no member of this group: check the members in its options")]
+    NotAMember {
+        /// Its number.
+        member: MemberId,
+    },
+    /// It wanted to speak to somebody else.
+    #[error("it looks for {expected} at the address of {found}: check the addresses of the members")]
+    OtherMember {
+        /// Whom it looks for.
+        expected: MemberId,
+        /// Who this is.
+        found: MemberId,
+    },
+    /// Another process from a copy of the same folder is, or was, connected.
+    #[error(
+        "{member} is known from opening {known} of its folder, this is opening {found} of it or a copy: \
+         remove the copied or set-back folder"
+    )]
+    Clone {
+        /// The member.
+        member: MemberId,
+        /// The opening known.
+        known: u64,
+        /// The peer's.
+        found: u64,
+    },
+    /// Its disk was replaced while the old one's process is still connected.
+    #[error("another process of {member} with another disk is still connected: stop one of the two")]
+    OtherDisk {
+        /// The member.
+        member: MemberId,
+    },
+    /// A frame that is none, after the handshake.
+    #[error("it sent what is no frame ({0})")]
+    Frame(FrameError),
+    /// A frame longer than any.
+    #[error("it announced a frame of {bytes} bytes, the longest is {FRAME_BYTES_MAX}")]
+    FrameTooLong {
+        /// What it announced.
+        bytes: u32,
+    },
+}
+
+/// Where a member is reached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Member {
+    /// Its number in the group.
+    pub id: MemberId,
+    /// The address of its control plane.
+    pub address: SocketAddr,
+}

@@ -1,0 +1,475 @@
+//! The control plane over TCP: a thread with a current-thread runtime, on which everything here runs.
+//!
+//! For each pair the member with the higher number dials and owns reconnecting (back-off with jitter, capped); the other one
+//! listens. A connection that says nothing for [`SILENCE`] is lost.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use slog::{Logger, info, warn};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::time::timeout;
+use windlass_engine::Identity;
+use windlass_log::{LogId, MemberId};
+
+use super::auth::{self, End, OPENING_BYTES, OpeningError, PROOF_BYTES, Secret};
+use super::hello::{HELLO_BYTES, Hello};
+use super::peers::{Connection, Peers};
+use super::{ControlEvent, ControlPlane, FRAME_BYTES_MAX, Frame, Member, Refused};
+
+/// The whole handshake takes no longer.
+const HANDSHAKE: Duration = Duration::from_secs(3);
+/// A connection that has said nothing for so long is lost.
+const SILENCE: Duration = Duration::from_secs(3);
+/// An idle connection says something this often.
+const PING: Duration = Duration::from_millis(700);
+/// The first pause before dialling again; it doubles up to the last.
+const BACKOFF_FIRST: Duration = Duration::from_millis(20);
+const BACKOFF_LAST: Duration = Duration::from_millis(500);
+/// Frames to one peer that wait to be written; more are dropped.
+const OUTGOING_MAX: usize = 256;
+/// Events that wait for the driver; beyond that reading stops.
+const EVENTS_MAX: usize = 1024;
+/// Connections in the middle of their handshake.
+const HANDSHAKES_MAX: usize = 32;
+/// The same refusal from the same place is one log line in this time.
+const REPEAT: Duration = Duration::from_secs(30);
+/// The byte with which a listener accepts a dialler's hello.
+const WELCOME: u8 = 1;
+
+/// What a control plane is made with.
+#[derive(Debug)]
+pub struct ControlOptions {
+    /// This member.
+    pub me: MemberId,
+    /// All members, this one may be among them.
+    pub members: Vec<Member>,
+    /// The group's log.
+    pub log_id: LogId,
+    /// This process.
+    pub identity: Identity,
+    /// The group's secret.
+    pub secret: Secret,
+    /// Where to listen, bound already.
+    pub listener: TcpListener,
+    /// For the few lines.
+    pub logger: Logger,
+}
+
+/// The control plane could not be started.
+#[derive(Debug, thiserror::Error)]
+#[error("the control plane can't start ({step}): {source}")]
+pub struct ControlError {
+    /// What was being done.
+    pub step: &'static str,
+    /// The system's answer.
+    pub source: std::io::Error,
+}
+
+/// The control plane over TCP.
+#[derive(Debug)]
+pub struct TcpControl {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl TcpControl {
+    /// Starts the thread. `wake` is called from it whenever there is an event to poll.
+    ///
+    /// # Errors
+    ///
+    /// [`ControlError`]: the system gives no thread, no runtime or no socket.
+    pub fn start(
+        options: ControlOptions,
+        wake: impl Fn() + Send + Sync + 'static,
+    ) -> Result<TcpControl, ControlError> {
+        let at = |step| move |source| ControlError { step, source };
+        options.listener.set_nonblocking(true).map_err(at("preparing the listener"))?;
+        let address = options.listener.local_addr().map_err(at("asking for the listener's address"))?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(at("making the runtime"))?;
+        let shared = Arc::new(Shared {
+            me: options.me,
+            members: options.members,
+            log_id: options.log_id,
+            identity: options.identity,
+            secret: options.secret,
+            logger: options.logger,
+            wake: Box::new(wake),
+            state: Mutex::new(State { peers: Peers::new(), events: VecDeque::new(), said: BTreeMap::new() }),
+        });
+        let (stop, stopped) = oneshot::channel();
+        let of_thread = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name(format!("windlass-ctl-{}", options.me.0))
+            .spawn(move || runtime.block_on(run(of_thread, options.listener, stopped)))
+            .map_err(at("starting its thread"))?;
+        Ok(TcpControl { shared, address, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for TcpControl {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been reported by the panic hook; there is nothing left to do about it.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl ControlPlane for TcpControl {
+    fn poll(&mut self) -> Option<ControlEvent> {
+        self.shared.state().events.pop_front()
+    }
+
+    fn send(&mut self, peer: MemberId, frame: Frame) {
+        let state = self.shared.state();
+        if let Some((_, sender)) = state.peers.sender_of(peer) {
+            // Full: the peer does not drain. The engine sends again what matters.
+            let _ = sender.try_send(frame.encode());
+        }
+    }
+}
+
+struct Shared {
+    me: MemberId,
+    members: Vec<Member>,
+    log_id: LogId,
+    identity: Identity,
+    secret: Secret,
+    logger: Logger,
+    wake: Box<dyn Fn() + Send + Sync>,
+    state: Mutex<State>,
+}
+
+struct State {
+    peers: Peers<mpsc::Sender<Vec<u8>>>,
+    events: VecDeque<ControlEvent>,
+    /// When which refusal was logged last.
+    said: BTreeMap<IpAddr, (Refused, Instant)>,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("me", &self.me).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Every change under the lock is whole before anything in it can panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_member(&self, id: MemberId) -> bool {
+        self.members.iter().any(|member| member.id == id)
+    }
+
+    /// One line per refusal; the same one from the same place not again for a while.
+    fn refuse(&self, from: SocketAddr, refused: Refused) {
+        {
+            let mut state = self.state();
+            let now = Instant::now();
+            state.said.retain(|_, (_, when)| now.duration_since(*when) < REPEAT);
+            match state.said.get(&from.ip()) {
+                Some((before, _)) if *before == refused => return,
+                Some(_) | None => {}
+            }
+            if state.said.len() < HANDSHAKES_MAX {
+                state.said.insert(from.ip(), (refused, now));
+            }
+        }
+        warn!(self.logger, "refused a control connection: {}", refused; "peer" => from);
+    }
+
+    /// Takes a connection over; answers its name and what is to be written to it.
+    fn admit(
+        &self,
+        peer: MemberId,
+        identity: Identity,
+    ) -> Result<(Connection, mpsc::Receiver<Vec<u8>>), Refused> {
+        let (sender, receiver) = mpsc::channel(OUTGOING_MAX);
+        let mut state = self.state();
+        let connection = state.peers.admit(peer, identity, sender)?;
+        state.events.push_back(ControlEvent::Up { peer, identity });
+        drop(state);
+        (self.wake)();
+        Ok((connection, receiver))
+    }
+
+    fn lost(&self, peer: MemberId, connection: Connection) {
+        let mut state = self.state();
+        if state.peers.remove(peer, connection) {
+            state.events.push_back(ControlEvent::Down { peer });
+            drop(state);
+            (self.wake)();
+        }
+    }
+
+    /// Hands a frame to the driver. `None`: this connection no longer speaks for the peer. `Some(false)`: no room, try again.
+    fn deliver(&self, peer: MemberId, connection: Connection, frame: &mut Option<Frame>) -> Option<bool> {
+        let mut state = self.state();
+        if !state.peers.is_live(peer, connection) {
+            return None;
+        }
+        if state.events.len() >= EVENTS_MAX {
+            return Some(false);
+        }
+        if let Some(frame) = frame.take() {
+            state.events.push_back(ControlEvent::Frame { peer, frame });
+        }
+        drop(state);
+        (self.wake)();
+        Some(true)
+    }
+}
+
+async fn run(shared: Arc<Shared>, listener: TcpListener, stopped: oneshot::Receiver<()>) {
+    tokio::spawn(listen(Arc::clone(&shared), listener));
+    for member in shared.members.iter().filter(|member| member.id < shared.me) {
+        tokio::spawn(dial(Arc::clone(&shared), *member));
+    }
+    // Answers when the sender is dropped; the runtime then drops every task.
+    let _ = stopped.await;
+}
+
+async fn listen(shared: Arc<Shared>, listener: TcpListener) {
+    let listener = match tokio::net::TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => {
+            warn!(shared.logger, "the control plane can't listen: {}", error);
+            return;
+        }
+    };
+    let handshakes = Arc::new(Semaphore::new(HANDSHAKES_MAX));
+    loop {
+        let Ok(permit) = Arc::clone(&handshakes).acquire_owned().await else { return };
+        let (stream, from) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // Out of descriptors, or the peer was gone already: go on, but not at full speed.
+                warn!(shared.logger, "accepting a control connection failed: {}", error);
+                tokio::time::sleep(BACKOFF_LAST).await;
+                continue;
+            }
+        };
+        let shared = Arc::clone(&shared);
+        tokio::spawn(async move {
+            let (mut stream, peer) = match greet(&shared, stream, End::Listener, None).await {
+                Ok(greeted) => greeted,
+                Err(refused) => return shared.refuse(from, refused),
+            };
+            drop(permit);
+            match shared.admit(peer.from, peer.identity) {
+                Ok((connection, outgoing)) => {
+                    if stream.write_all(&[WELCOME]).await.is_ok() {
+                        info!(shared.logger, "a member connected"; "member" => %peer.from, "peer" => from);
+                        serve(&shared, stream, peer.from, connection, outgoing, from).await;
+                    }
+                    shared.lost(peer.from, connection);
+                }
+                Err(refused) => shared.refuse(from, refused),
+            }
+        });
+    }
+}
+
+async fn dial(shared: Arc<Shared>, member: Member) {
+    let mut backoff = BACKOFF_FIRST;
+    loop {
+        match connect(&shared, member).await {
+            Ok((stream, peer)) => match shared.admit(peer.from, peer.identity) {
+                Ok((connection, outgoing)) => {
+                    info!(shared.logger, "connected to a member"; "member" => %member.id, "peer" => member.address);
+                    backoff = BACKOFF_FIRST;
+                    serve(&shared, stream, member.id, connection, outgoing, member.address).await;
+                    shared.lost(member.id, connection);
+                }
+                Err(refused) => shared.refuse(member.address, refused),
+            },
+            Err(Some(refused)) => shared.refuse(member.address, refused),
+            Err(None) => {}
+        }
+        tokio::time::sleep(jittered(backoff)).await;
+        backoff = (backoff * 2).min(BACKOFF_LAST);
+    }
+}
+
+/// Between half of `pause` and all of it.
+fn jittered(pause: Duration) -> Duration {
+    let random = getrandom::u32().unwrap_or(0);
+    pause / 2 + (pause / 2).mul_f64(f64::from(random) / f64::from(u32::MAX))
+}
+
+/// Dials and shakes hands. `Err(None)`: nobody answers there.
+async fn connect(shared: &Shared, member: Member) -> Result<(TcpStream, Hello), Option<Refused>> {
+    let connecting = timeout(HANDSHAKE, TcpStream::connect(member.address)).await;
+    let Ok(Ok(stream)) = connecting else { return Err(None) };
+    let (mut stream, peer) = greet(shared, stream, End::Dialler, Some(member.id)).await?;
+    let mut welcome = [0];
+    match timeout(HANDSHAKE, stream.read_exact(&mut welcome)).await {
+        Ok(Ok(_)) if welcome == [WELCOME] => Ok((stream, peer)),
+        Ok(Ok(_) | Err(_)) | Err(_) => Err(Some(Refused::Handshake)),
+    }
+}
+
+/// The handshake, within its time.
+async fn greet(
+    shared: &Shared,
+    stream: TcpStream,
+    end: End,
+    to: Option<MemberId>,
+) -> Result<(TcpStream, Hello), Refused> {
+    match timeout(HANDSHAKE, handshake(shared, stream, end, to)).await {
+        Ok(greeted) => greeted,
+        Err(_) => Err(Refused::Handshake),
+    }
+}
+
+async fn handshake(
+    shared: &Shared,
+    mut stream: TcpStream,
+    end: End,
+    to: Option<MemberId>,
+) -> Result<(TcpStream, Hello), Refused> {
+    let lost = |_| Refused::Handshake;
+    stream.set_nodelay(true).map_err(lost)?;
+    let mut nonce = [0; 32];
+    getrandom::fill(&mut nonce).map_err(|_| Refused::Handshake)?;
+    let ours = auth::opening(nonce);
+    stream.write_all(&ours).await.map_err(lost)?;
+    let mut theirs = [0; OPENING_BYTES];
+    stream.read_exact(&mut theirs).await.map_err(lost)?;
+    auth::check_opening(&theirs).map_err(|error| match error {
+        OpeningError::Magic => Refused::NotWindlass,
+        OpeningError::Version { found } => Refused::WireVersion { expected: auth::WIRE_VERSION, found },
+    })?;
+    let (dialler, listener) = match end {
+        End::Dialler => (&ours, &theirs),
+        End::Listener => (&theirs, &ours),
+    };
+    // The dialler proves first, so that a listener answers nothing to who does not know the secret.
+    if end == End::Dialler {
+        stream.write_all(&auth::prove(&shared.secret, end, dialler, listener)).await.map_err(lost)?;
+    }
+    let mut proof = [0; PROOF_BYTES];
+    stream.read_exact(&mut proof).await.map_err(lost)?;
+    if !auth::proves(&shared.secret, end.other(), dialler, listener, &proof) {
+        return Err(Refused::Secret);
+    }
+    if end == End::Listener {
+        stream.write_all(&auth::prove(&shared.secret, end, dialler, listener)).await.map_err(lost)?;
+    }
+    exchange_hellos(shared, stream, to).await
+}
+
+/// The dialler speaks first, since the listener does not know whom it hears.
+async fn exchange_hellos(
+    shared: &Shared,
+    mut stream: TcpStream,
+    to: Option<MemberId>,
+) -> Result<(TcpStream, Hello), Refused> {
+    let lost = |_| Refused::Handshake;
+    let mine = |to| Hello::new(shared.log_id, shared.me, to, shared.identity);
+    let mut bytes = [0; HELLO_BYTES];
+    if let Some(to) = to {
+        stream.write_all(&mine(to).encode()).await.map_err(lost)?;
+    }
+    stream.read_exact(&mut bytes).await.map_err(lost)?;
+    let peer = Hello::decode(&bytes);
+    if to.is_none() {
+        // Also to one that will be refused: both sides then name the same reason in their logs.
+        stream.write_all(&mine(peer.from).encode()).await.map_err(lost)?;
+    }
+    mine(to.unwrap_or(peer.from)).check(&peer, |member| shared.is_member(member))?;
+    match to {
+        Some(to) if to != peer.from => Err(Refused::OtherMember { expected: to, found: peer.from }),
+        Some(_) | None => Ok((stream, peer)),
+    }
+}
+
+/// Moves frames both ways until the connection is lost or replaced.
+async fn serve(
+    shared: &Shared,
+    stream: TcpStream,
+    peer: MemberId,
+    connection: Connection,
+    outgoing: mpsc::Receiver<Vec<u8>>,
+    from: SocketAddr,
+) {
+    let (reading, writing) = stream.into_split();
+    tokio::select! {
+        refused = read(shared, reading, peer, connection) => {
+            if let Some(refused) = refused {
+                shared.refuse(from, refused);
+            }
+        }
+        () = write(writing, outgoing) => {}
+    }
+}
+
+async fn write(mut stream: tokio::net::tcp::OwnedWriteHalf, mut outgoing: mpsc::Receiver<Vec<u8>>) {
+    let ping = Frame::Ping.encode();
+    loop {
+        let written = match timeout(PING, outgoing.recv()).await {
+            Ok(Some(frame)) => stream.write_all(&frame).await,
+            // Replaced by a newer connection.
+            Ok(None) => return,
+            Err(_) => stream.write_all(&ping).await,
+        };
+        if written.is_err() {
+            return;
+        }
+    }
+}
+
+/// Reads frames. Answers why the peer was cut off, if it was.
+async fn read(
+    shared: &Shared,
+    stream: tokio::net::tcp::OwnedReadHalf,
+    peer: MemberId,
+    connection: Connection,
+) -> Option<Refused> {
+    let mut stream = tokio::io::BufReader::new(stream);
+    let mut body = Vec::new();
+    loop {
+        let Ok(Ok(length)) = timeout(SILENCE, stream.read_u32_le()).await else { return None };
+        match usize::try_from(length) {
+            Ok(bytes) if bytes <= FRAME_BYTES_MAX => body.resize(bytes, 0),
+            Ok(_) | Err(_) => return Some(Refused::FrameTooLong { bytes: length }),
+        }
+        let Ok(Ok(_)) = timeout(SILENCE, stream.read_exact(&mut body)).await else { return None };
+        let mut frame = match Frame::decode(&body) {
+            Ok(Frame::Ping) => continue,
+            Ok(frame) => Some(frame),
+            Err(error) => return Some(Refused::Frame(error)),
+        };
+        loop {
+            match shared.deliver(peer, connection, &mut frame) {
+                Some(true) => break,
+                Some(false) => tokio::time::sleep(Duration::from_millis(1)).await,
+                None => return None,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "tcp_tests.rs"]
+mod tests;

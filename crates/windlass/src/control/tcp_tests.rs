@@ -1,0 +1,180 @@
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+use windlass_engine::{Message, Session};
+use windlass_log::Epoch;
+
+use super::*;
+
+const WAIT: Duration = Duration::from_secs(10);
+
+struct Site {
+    listener: Option<TcpListener>,
+    member: Member,
+}
+
+fn sites(count: u8) -> Vec<Site> {
+    (0..count)
+        .map(|id| {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let member = Member { id: MemberId(id), address: listener.local_addr().unwrap() };
+            Site { listener: Some(listener), member }
+        })
+        .collect()
+}
+
+fn identity(incarnation: u64, opening: u64) -> Identity {
+    Identity { incarnation, opening, nonce: incarnation * 1000 + opening }
+}
+
+fn options(sites: &mut [Site], me: usize) -> ControlOptions {
+    ControlOptions {
+        me: sites[me].member.id,
+        members: sites.iter().map(|site| site.member).collect(),
+        log_id: LogId([7; 16]),
+        identity: identity(me as u64, 1),
+        secret: Secret::new(*b"a secret of the group").unwrap(),
+        listener: sites[me].listener.take().unwrap(),
+        logger: Logger::root(slog::Discard, slog::o!()),
+    }
+}
+
+fn next(control: &mut TcpControl) -> ControlEvent {
+    let start = Instant::now();
+    loop {
+        if let Some(event) = control.poll() {
+            return event;
+        }
+        assert!(start.elapsed() < WAIT, "nothing happens");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn stays_silent(control: &mut TcpControl) {
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(control.poll(), None);
+}
+
+fn message(counter: u64) -> Frame {
+    Frame::Engine(Box::new(Message::PreVote { epoch: Epoch::new(counter, MemberId(1)) }))
+}
+
+#[test]
+fn two_members_meet_exchange_frames_in_order_and_see_the_end() {
+    let mut sites = sites(2);
+    let mut a = TcpControl::start(options(&mut sites, 0), || {}).unwrap();
+    let mut b = TcpControl::start(options(&mut sites, 1), || {}).unwrap();
+    assert_eq!(next(&mut a), ControlEvent::Up { peer: MemberId(1), identity: identity(1, 1) });
+    assert_eq!(next(&mut b), ControlEvent::Up { peer: MemberId(0), identity: identity(0, 1) });
+    for counter in 1..100 {
+        a.send(MemberId(1), message(counter));
+    }
+    for counter in 1..100 {
+        assert_eq!(next(&mut b), ControlEvent::Frame { peer: MemberId(0), frame: message(counter) });
+    }
+    let session = Session { epoch: Epoch::new(1, MemberId(1)), attempt: 1 };
+    let offer = Frame::Offer { session, purpose: super::super::Purpose::Fetch, endpoint: vec![5; 200] };
+    b.send(MemberId(0), offer.clone());
+    assert_eq!(next(&mut a), ControlEvent::Frame { peer: MemberId(1), frame: offer });
+    drop(a);
+    assert_eq!(next(&mut b), ControlEvent::Down { peer: MemberId(0) });
+}
+
+#[test]
+fn a_member_that_comes_back_is_dialled_again() {
+    let mut sites = sites(2);
+    let mut b = TcpControl::start(options(&mut sites, 1), || {}).unwrap();
+    let a = TcpControl::start(options(&mut sites, 0), || {}).unwrap();
+    assert_eq!(next(&mut b), ControlEvent::Up { peer: MemberId(0), identity: identity(0, 1) });
+    drop(a);
+    assert_eq!(next(&mut b), ControlEvent::Down { peer: MemberId(0) });
+    sites[0].listener = Some(TcpListener::bind(sites[0].member.address).unwrap());
+    let mut again = options(&mut sites, 0);
+    again.identity = identity(0, 2);
+    let _a = TcpControl::start(again, || {}).unwrap();
+    assert_eq!(next(&mut b), ControlEvent::Up { peer: MemberId(0), identity: identity(0, 2) });
+}
+
+#[test]
+fn a_wrong_secret_a_wrong_log_and_a_stranger_stay_out() {
+    type Change = fn(&mut ControlOptions);
+    let changes: [Change; 3] = [
+        |options| options.secret = Secret::new(*b"another secret altogether").unwrap(),
+        |options| options.log_id = LogId([8; 16]),
+        |options| options.me = MemberId(9),
+    ];
+    for change in changes {
+        let mut sites = sites(2);
+        let mut a = TcpControl::start(options(&mut sites, 0), || {}).unwrap();
+        let mut bad = options(&mut sites, 1);
+        change(&mut bad);
+        let mut b = TcpControl::start(bad, || {}).unwrap();
+        stays_silent(&mut a);
+        stays_silent(&mut b);
+    }
+}
+
+#[test]
+fn a_clone_of_a_connected_member_stays_out_and_harms_nobody() {
+    let mut sites = sites(2);
+    let mut a = TcpControl::start(options(&mut sites, 0), || {}).unwrap();
+    let mut b = TcpControl::start(options(&mut sites, 1), || {}).unwrap();
+    next(&mut a);
+    next(&mut b);
+    sites[1].listener = Some(TcpListener::bind("127.0.0.1:0").unwrap());
+    let mut copy = options(&mut sites, 1);
+    copy.identity.nonce += 1;
+    let mut clone = TcpControl::start(copy, || {}).unwrap();
+    stays_silent(&mut clone);
+    stays_silent(&mut a);
+    b.send(MemberId(0), message(1));
+    assert_eq!(next(&mut a), ControlEvent::Frame { peer: MemberId(1), frame: message(1) });
+}
+
+#[test]
+fn garbage_before_or_after_the_proof_closes_the_connection_and_nothing_else() {
+    let mut sites = sites(2);
+    let mut a = TcpControl::start(options(&mut sites, 0), || {}).unwrap();
+    for garbage in [&b"GET / HTTP/1.1\r\nHost: localhost\r\nUser-Agent: none\r\n\r\n"[..], &[0xff; 4096], &[]]
+    {
+        let mut stream = std::net::TcpStream::connect(sites[0].member.address).unwrap();
+        let _ = stream.write_all(garbage);
+        if garbage.is_empty() {
+            stream.shutdown(std::net::Shutdown::Write).unwrap();
+        }
+        stream.set_read_timeout(Some(WAIT)).unwrap();
+        let mut all = Vec::new();
+        let _ = stream.read_to_end(&mut all);
+        assert!(
+            all.len() <= OPENING_BYTES,
+            "only the opening is told to a stranger, not {} bytes",
+            all.len()
+        );
+    }
+    // A dialler that knows the secret and then announces a frame of 4 GiB.
+    let options_b = options(&mut sites, 1);
+    let mut stream = std::net::TcpStream::connect(sites[0].member.address).unwrap();
+    stream.set_read_timeout(Some(WAIT)).unwrap();
+    let ours = auth::opening([3; 32]);
+    stream.write_all(&ours).unwrap();
+    let mut theirs = [0; OPENING_BYTES];
+    stream.read_exact(&mut theirs).unwrap();
+    stream.write_all(&auth::prove(&options_b.secret, End::Dialler, &ours, &theirs)).unwrap();
+    let mut proof = [0; PROOF_BYTES];
+    stream.read_exact(&mut proof).unwrap();
+    assert!(auth::proves(&options_b.secret, End::Listener, &ours, &theirs, &proof));
+    let hello = Hello::new(options_b.log_id, MemberId(1), MemberId(0), identity(1, 1));
+    stream.write_all(&hello.encode()).unwrap();
+    let mut answer = [0; HELLO_BYTES + 1];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(answer[HELLO_BYTES], WELCOME);
+    assert_eq!(next(&mut a), ControlEvent::Up { peer: MemberId(1), identity: identity(1, 1) });
+    stream.write_all(&u32::MAX.to_le_bytes()).unwrap();
+    let mut end = Vec::new();
+    let _ = stream.read_to_end(&mut end);
+    assert_eq!(next(&mut a), ControlEvent::Down { peer: MemberId(1) });
+    // The real member still gets in.
+    let mut b = TcpControl::start(options_b, || {}).unwrap();
+    assert!(matches!(next(&mut b), ControlEvent::Up { peer: MemberId(0), .. }));
+}
