@@ -11,6 +11,7 @@
 
 mod exec;
 mod install;
+mod metadata;
 mod report;
 mod source;
 mod steps;

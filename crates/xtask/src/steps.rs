@@ -3,6 +3,7 @@
 mod cargo;
 mod checked;
 mod design;
+mod extras;
 mod graph;
 mod layout;
 mod no_std;
@@ -29,6 +30,7 @@ pub(crate) const ALL: &[Step] = &[
     Step { name: "test", about: "tests of the default members", run: cargo::test },
     Step { name: "doctest", about: "examples in the documentation", run: cargo::doctest },
     Step { name: "doc", about: "the documentation builds without a warning", run: cargo::doc },
+    Step { name: "extras", about: "lints and tests of the benchmarks and examples", run: extras::run },
     Step { name: "loom", about: "the log's hand-off under loom", run: checked::loom },
     Step { name: "address", about: "the log's tests under AddressSanitizer", run: checked::address },
     Step { name: "clippy-verbs", about: "no lint in windlass-verbs", run: cargo::clippy_verbs },

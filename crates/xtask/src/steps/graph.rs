@@ -4,11 +4,10 @@
 //! know. `log` and `engine`, which are to run without std, may pull in only what is known to do without it; the
 //! link check (`no_std`) proves it, this says by name who broke it.
 
-use serde::Deserialize;
-
 use super::layout::told;
 use crate::Context;
 use crate::exec::Run;
+use crate::metadata::{Dependency, Metadata};
 use crate::report::Outcome;
 
 /// A package and what of the workspace it may depend on.
@@ -49,28 +48,8 @@ const RULES: &[Rule] = &[
 const WITHOUT_STD: &[&str] = &["windlass-log", "windlass-engine"];
 const WITHOUT_STD_ALLOWED: &[&str] = &["windlass-log", "windlass-engine", "crc32fast", "cfg-if", "thiserror"];
 
-#[derive(Deserialize)]
-struct Metadata {
-    packages: Vec<Package>,
-}
-
-#[derive(Deserialize)]
-struct Package {
-    name: String,
-    dependencies: Vec<Dependency>,
-}
-
-#[derive(Deserialize)]
-struct Dependency {
-    name: String,
-    kind: Option<String>,
-    optional: bool,
-    /// Only a dependency inside the repository has one.
-    path: Option<String>,
-}
-
 pub(super) fn run(context: &Context) -> Outcome {
-    let metadata = match metadata(context) {
+    let metadata = match Metadata::read(context) {
         Ok(metadata) => metadata,
         Err(why) => return Outcome::failed(why),
     };
@@ -95,18 +74,6 @@ pub(super) fn run(context: &Context) -> Outcome {
         complaints.extend(std_in_tree(package, &tree.output));
     }
     told(&complaints, 1 + WITHOUT_STD.len())
-}
-
-fn metadata(context: &Context) -> Result<Metadata, String> {
-    let output = std::process::Command::new("cargo")
-        .args(["metadata", "--locked", "--no-deps", "--format-version", "1"])
-        .current_dir(&context.root)
-        .output()
-        .map_err(|error| format!("cannot run cargo metadata: {error}"))?;
-    if !output.status.success() {
-        return Err(format!("cargo metadata: {}", String::from_utf8_lossy(&output.stderr).trim()));
-    }
-    serde_json::from_slice(&output.stdout).map_err(|error| format!("cargo metadata's output: {error}"))
 }
 
 fn wrong_edges(metadata: &Metadata) -> Vec<String> {
@@ -159,6 +126,7 @@ fn std_in_tree(package: &str, tree: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metadata::Package;
 
     fn edge(name: &str, kind: Option<&str>, optional: bool) -> Dependency {
         Dependency { name: name.into(), kind: kind.map(Into::into), optional, path: Some("x".into()) }
@@ -166,7 +134,12 @@ mod tests {
 
     fn complaints(package: &str, dependency: Dependency) -> usize {
         wrong_edges(&Metadata {
-            packages: vec![Package { name: package.into(), dependencies: vec![dependency] }],
+            packages: vec![Package {
+                name: package.into(),
+                id: package.into(),
+                dependencies: vec![dependency],
+            }],
+            workspace_default_members: Vec::new(),
         })
         .len()
     }
