@@ -4,6 +4,7 @@ mod cargo;
 mod checked;
 mod design;
 mod extras;
+mod fuzz;
 mod graph;
 mod layout;
 mod no_std;
@@ -33,6 +34,13 @@ pub(crate) const ALL: &[Step] = &[
     Step { name: "extras", about: "lints and tests of the benchmarks and examples", run: extras::run },
     Step { name: "loom", about: "the log's hand-off under loom", run: checked::loom },
     Step { name: "address", about: "the log's tests under AddressSanitizer", run: checked::address },
+    Step { name: "fuzz-lint", about: "no lint in the fuzz targets", run: fuzz::lint },
+    Step {
+        name: "fuzz-seeds",
+        about: "the seeds are as made, and every target takes them",
+        run: fuzz::seeds,
+    },
+    Step { name: "fuzz", about: "a bounded run of every fuzz target", run: fuzz::smoke },
     Step { name: "clippy-verbs", about: "no lint in windlass-verbs", run: cargo::clippy_verbs },
     Step { name: "test-verbs", about: "tests of windlass-verbs that need no device", run: cargo::test_verbs },
 ];

@@ -31,13 +31,15 @@ unsafe impl GlobalAlloc for Bump {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let start = self.arena.get().cast::<u8>();
         let mut piece = core::ptr::null_mut();
-        let _ = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
-            let begin = (start as usize).checked_add(used)?.checked_next_multiple_of(layout.align())?;
-            let end = begin.checked_add(layout.size())? - start as usize;
-            piece = start.wrapping_add(begin - start as usize);
-            (end <= ARENA_BYTES).then_some(end)
-        })
-        .map_err(|_| piece = core::ptr::null_mut());
+        let _ = self
+            .used
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+                let begin = (start as usize).checked_add(used)?.checked_next_multiple_of(layout.align())?;
+                let end = begin.checked_add(layout.size())? - start as usize;
+                piece = start.wrapping_add(begin - start as usize);
+                (end <= ARENA_BYTES).then_some(end)
+            })
+            .map_err(|_| piece = core::ptr::null_mut());
         piece
     }
 

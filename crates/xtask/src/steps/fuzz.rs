@@ -1,0 +1,129 @@
+//! The fuzz targets: a bounded run of each, from the seeds that are committed.
+//!
+//! `fuzz/` is in cargo-fuzz's layout, so `cargo +nightly fuzz run TARGET` hunts for as long as one likes. The smoke run here
+//! builds the same with plain cargo, the flags that cargo-fuzz would set, and the pinned toolchain.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::cargo::tests;
+use super::layout::told;
+use crate::Context;
+use crate::exec::{Run, find};
+use crate::install;
+use crate::report::{Cure, Outcome};
+
+const MANIFEST: &str = "fuzz/Cargo.toml";
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+/// Coverage as libFuzzer reads it, AddressSanitizer, and assertions of debug builds (arithmetic that overflows included).
+const FLAGS: &str = "--cfg fuzzing -Zsanitizer=address -Cdebug-assertions -Ccodegen-units=1 \
+    -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+    -Cllvm-args=-sanitizer-coverage-trace-compares -Cllvm-args=-simplifycfg-branch-fold-threshold=0";
+/// A smoke run ends at whichever comes first.
+const RUNS: &str = "-runs=200000";
+const SECONDS: &str = "-max_total_time=15";
+
+/// The seeds, replayed without a fuzzer.
+pub(super) fn seeds(context: &Context) -> Outcome {
+    if let Some(skipped) = no_compiler() {
+        return skipped;
+    }
+    let words = ["test", "--no-fail-fast", "--manifest-path", MANIFEST, "--lib"];
+    let run = Run::cargo(context, &words).env("CARGO_TARGET_DIR", context.root.join("target/fuzz"));
+    tests(run, context, "fuzz-seeds")
+}
+
+/// Lints of the fuzz workspace.
+pub(super) fn lint(context: &Context) -> Outcome {
+    if let Some(skipped) = no_compiler() {
+        return skipped;
+    }
+    let words = ["clippy", "--quiet", "--manifest-path", MANIFEST, "--all-targets", "--", "-D", "warnings"];
+    let run = Run::cargo(context, &words).env("CARGO_TARGET_DIR", context.root.join("target/fuzz"));
+    let finished = run.finish(context, "fuzz-clippy");
+    if finished.success { Outcome::passed() } else { Outcome::failed("mend what clippy says") }
+}
+
+/// A bounded run of each target.
+pub(super) fn smoke(context: &Context) -> Outcome {
+    if !cfg!(target_arch = "x86_64") {
+        let why = format!("the fuzzers are built for {TARGET} alone");
+        return Outcome::Skipped { why, cure: Cure::Elsewhere("run it there".into()) };
+    }
+    if let Some(skipped) = no_compiler() {
+        return skipped;
+    }
+    let targets = match targets(context) {
+        Ok(targets) if targets.is_empty() => return Outcome::failed("no fuzz target"),
+        Ok(targets) => targets,
+        Err(error) => return Outcome::failed(format!("cannot read fuzz/fuzz_targets: {error}")),
+    };
+    let built = context.root.join("target/fuzz");
+    let words = ["build", "--quiet", "--release", "--manifest-path", MANIFEST, "--bins", "--target", TARGET];
+    let build = Run::cargo(context, &words)
+        .env("CARGO_TARGET_DIR", &built)
+        .env("RUSTC_BOOTSTRAP", "1")
+        .env("RUSTFLAGS", FLAGS)
+        .finish(context, "fuzz-build");
+    if !build.success {
+        return Outcome::failed(format!("the fuzz targets do not build: {}", build.how));
+    }
+    let complaints: Vec<String> = targets
+        .iter()
+        .filter_map(|target| run(context, &built.join(TARGET).join("release"), target))
+        .collect();
+    told(&complaints, targets.len())
+}
+
+/// What a run of `target` found, if anything.
+fn run(context: &Context, programs: &std::path::Path, target: &str) -> Option<String> {
+    let folder = |kind: &str| -> PathBuf { context.root.join("target/fuzz").join(kind).join(target) };
+    let (corpus, artifacts) = (folder("corpus"), folder("artifacts"));
+    for made in [&corpus, &artifacts] {
+        if let Err(error) = std::fs::create_dir_all(made) {
+            return Some(format!("{target}: cannot make {}: {error}", made.display()));
+        }
+    }
+    let seeds = context.root.join("fuzz/seeds").join(target);
+    let program = programs.join(target);
+    let prefix = format!("-artifact_prefix={}/", artifacts.display());
+    let words: Vec<String> =
+        [RUNS, SECONDS, "-timeout=10", "-rss_limit_mb=1024", "-malloc_limit_mb=256", &prefix]
+            .into_iter()
+            .map(String::from)
+            .chain(["-print_final_stats=1".to_string()])
+            .chain([&corpus, &seeds].map(|folder| folder.display().to_string()))
+            .collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let finished = Run::new(context, &program.display().to_string(), &words)
+        .limit(Duration::from_secs(120))
+        .show(|line| line.starts_with("stat::number_of_executed_units"))
+        .finish(context, &format!("fuzz-{target}"));
+    (!finished.success).then(|| {
+        format!(
+            "{target}: {}; the input is in {}: replay it with the program above",
+            finished.how,
+            artifacts.display()
+        )
+    })
+}
+
+/// The names of the targets: one file each.
+fn targets(context: &Context) -> std::io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(context.root.join("fuzz/fuzz_targets"))? {
+        let name = entry?.file_name();
+        names.extend(name.to_string_lossy().strip_suffix(".rs").map(str::to_string));
+    }
+    names.sort_unstable();
+    Ok(names)
+}
+
+fn no_compiler() -> Option<Outcome> {
+    if find("g++").is_some() || find("c++").is_some() {
+        return None;
+    }
+    let why = "libFuzzer is built with a C++ compiler, and there is none".to_string();
+    Some(Outcome::Skipped { why, cure: Cure::Install(install::apt_cure(&["g++"])) })
+}

@@ -1,0 +1,25 @@
+//! What the fuzz targets do with their input, and the seeds they start from.
+//!
+//! Each target takes any bytes at all. It must not panic, and it asserts more than that: what parses is written again as the
+//! same bytes, and a changed byte is found out. Checksums would keep a fuzzer out of everything behind them, so each target
+//! also takes its input as what a writer was given, or mends the checksum of a damaged original.
+//!
+//! Everything here is plain functions, so that seeds and found inputs are replayed by `cargo test` with no fuzzer at all.
+#![forbid(unsafe_code)]
+
+mod control;
+mod input;
+mod record;
+pub mod seeds;
+mod superblock;
+
+pub use control::control_messages;
+pub use record::record_parser;
+pub use superblock::superblock;
+
+/// A target's name and its function.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// Every target: `fuzz_targets/NAME.rs` runs it, `seeds/NAME/` holds its seeds.
+pub const TARGETS: &[Target] =
+    &[("record_parser", record_parser), ("superblock", superblock), ("control_messages", control_messages)];

@@ -1,0 +1,181 @@
+//! Seeds: small inputs that lead each target to where its work is. They are committed, and a test holds that they are what this
+//! module makes: a format that changes changes them.
+
+use windlass_engine::{
+    Acknowledgement, Heartbeat, LsnRange, Mark, Message, Notice, Persisted, Session, Summary, Witness,
+};
+use windlass_log::{Epoch, EpochHistory, Lag, Lsn, MemberId, RecordHeader, RecordKind, Salt};
+
+use crate::record::LOG_ID;
+use crate::superblock::example;
+
+/// Every seed: its path below the fuzz folder, and its bytes.
+#[must_use]
+pub fn all() -> Vec<(String, Vec<u8>)> {
+    let mut all = Vec::new();
+    for (target, seeds) in
+        [("record_parser", records()), ("superblock", superblocks()), ("control_messages", messages())]
+    {
+        all.extend(seeds.into_iter().map(|(name, bytes)| (format!("seeds/{target}/{name}"), bytes)));
+    }
+    all
+}
+
+type Seeds = Vec<(String, Vec<u8>)>;
+
+fn records() -> Seeds {
+    let epoch = Epoch::new(2, MemberId(1));
+    let salt = Salt::new(LOG_ID);
+    let mut payload = Vec::new();
+    for (number, item) in [&b"first"[..], b"", b"a third item of more than eight bytes"].iter().enumerate() {
+        payload.extend(u32::try_from(item.len()).expect("short").to_le_bytes());
+        payload.extend(u32::try_from(number).expect("few").to_le_bytes());
+        payload.extend(*item);
+        payload.resize(payload.len().next_multiple_of(8), 0);
+    }
+    let mut seeds = Vec::new();
+    for number in 1..=u8::MAX {
+        let Some(kind) = RecordKind::from_number(number) else { continue };
+        let lsn = Lsn(4096 + 8 * u64::from(number));
+        let header = RecordHeader {
+            lsn,
+            epoch,
+            kind,
+            lag: Lag(u16::from(number)),
+            payload_bytes: u32::try_from(payload.len()).expect("short"),
+            payload_checksum: salt.payload_checksum(lsn, &payload),
+        };
+        let mut seed = Vec::new();
+        seed.extend(lsn.0.to_le_bytes());
+        seed.extend(epoch.to_bits().to_le_bytes());
+        seed.extend(4096_u32.to_le_bytes());
+        seed.extend(header.encode(&salt.key(epoch)));
+        seed.extend(&payload);
+        seeds.push((format!("kind-{number}"), seed));
+    }
+    seeds
+}
+
+fn superblocks() -> Seeds {
+    let copy = |generation| example(generation).encode().expect("no configuration");
+    // Cut behind the fields: the target fills up to a page.
+    let first = copy(1)[..200].to_vec();
+    let second = copy(2)[..200].to_vec();
+    let pair = |first: &[u8], second: &[u8]| {
+        let split = u16::try_from(first.len()).expect("short").to_le_bytes();
+        [&split[..], first, second].concat()
+    };
+    vec![
+        ("both".into(), pair(&first, &second)),
+        ("first".into(), pair(&first, &[])),
+        ("blank".into(), pair(&[0; 64], &first)),
+        ("whole".into(), pair(&copy(3), &[])),
+    ]
+}
+
+fn messages() -> Seeds {
+    let epoch = Epoch::new(5, MemberId(2));
+    let session = Session { epoch, attempt: 3 };
+    let mut history = EpochHistory::new();
+    history.extend(Epoch::new(1, MemberId(0)), Lsn(4096)).expect("the first");
+    history.extend(epoch, Lsn(8192)).expect("a later one");
+    let mark = Mark { epoch, lsn: Lsn(9000) };
+    let summary = Summary {
+        last_epoch: epoch,
+        valid_tail: Lsn(9000),
+        trimmed: Lsn(4096),
+        mark,
+        memory_lost: false,
+        durable: mark,
+        witnessed: vec![Witness { member: MemberId(1), mark }],
+        history: history.clone(),
+    };
+    let tail = Lsn(9000);
+    let messages = [
+        ("pre-vote", Message::PreVote { epoch }),
+        ("pre-vote-reply", Message::PreVoteReply { epoch, granted: true, promised: epoch }),
+        ("fence", Message::Fence { epoch }),
+        ("promise", Message::Promise { epoch, summary }),
+        ("rejected", Message::Rejected { epoch, promised: epoch }),
+        ("working", Message::Working { epoch, progress: 4 }),
+        ("campaign", Message::Campaign { epoch }),
+        ("adopt", Message::Adopt { session, history, tail, trimmed: Lsn(4096), durable: Lsn(8192) }),
+        ("adopted", Message::Adopted { session, valid_tail: tail, persisted: Persisted(Lsn(8192)) }),
+        ("snapshot-needed", Message::SnapshotNeeded { session, valid_tail: tail }),
+        ("resync", Message::Resync { session }),
+        ("alive", Message::Alive { epoch, sequence: 1, pending_ns: 0, drained: tail }),
+        ("alive-reply", Message::AliveReply { epoch, sequence: 1 }),
+        ("fetch-request", Message::FetchRequest { session, range: LsnRange { start: Lsn(4096), end: tail } }),
+    ];
+    let mut seeds: Seeds =
+        messages.iter().map(|(name, message)| ((*name).to_string(), message.encode())).collect();
+    let notice = Notice { session, sequence: 1, tail, replicated: tail, durable: tail, wanted: tail };
+    seeds.push(("slot-notice".into(), notice.encode().to_vec()));
+    let heartbeat = Heartbeat {
+        session,
+        sequence: 1,
+        drained: tail,
+        tail,
+        replicated: tail,
+        durable: tail,
+        trimmed: Lsn(4096),
+        pending_ns: 5,
+    };
+    seeds.push(("slot-heartbeat".into(), heartbeat.encode().to_vec()));
+    let acknowledgement = Acknowledgement {
+        session,
+        sequence: 1,
+        consumed: 1,
+        valid_tail: tail,
+        persisted: Persisted(tail),
+        heartbeat: 1,
+    };
+    seeds.push(("slot-acknowledgement".into(), acknowledgement.encode().to_vec()));
+    seeds
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn the_seeds_committed_are_the_seeds_made() {
+        for (path, bytes) in all() {
+            let found = std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join(&path));
+            assert!(
+                found.is_ok_and(|found| found == bytes),
+                "{path} differs: run `cargo run --manifest-path fuzz/Cargo.toml --bin seeds` and look at what changed"
+            );
+        }
+    }
+
+    #[test]
+    fn every_target_takes_its_seeds_and_has_some() {
+        for (target, function) in crate::TARGETS {
+            let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds").join(target);
+            let mut seeds = 0;
+            for entry in std::fs::read_dir(&folder).unwrap() {
+                function(&std::fs::read(entry.unwrap().path()).unwrap());
+                seeds += 1;
+            }
+            assert!(seeds > 0, "{} is empty", folder.display());
+        }
+    }
+
+    #[test]
+    fn every_target_takes_nothing_and_noise() {
+        let mut state = 1_u64;
+        let noise: Vec<u8> = (0..5000)
+            .map(|_| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                state.to_be_bytes()[0]
+            })
+            .collect();
+        for (_, function) in crate::TARGETS {
+            for length in [0, 1, 7, 8, 31, 64, 100, 4096, 5000] {
+                function(&noise[..length]);
+            }
+        }
+    }
+}
