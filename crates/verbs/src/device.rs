@@ -2,21 +2,29 @@
 
 use std::ffi::CStr;
 use std::net::{IpAddr, Ipv6Addr};
-use std::ptr;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::slice;
 use std::sync::Arc;
 
 use ibverbs_sys as sys;
 use rustix::io::Errno;
 
 use crate::error::{About, OpenError, PortRefusal, PortRefusalReason, VerbError};
+use crate::events::Registry;
 use crate::library::Library;
+use crate::ops::Ops;
 
 /// An opened device. Everything made from it holds it, so it closes last.
 pub(crate) struct Context {
     pub(crate) library: Arc<Library>,
     pub(crate) raw: *mut sys::ibv_context,
+    pub(crate) ops: Ops,
+    /// The descriptor of the device's events; open as long as the device.
+    events: RawFd,
     pub(crate) device_name: String,
     pub(crate) limits: sys::ibv_device_attr,
+    pub(crate) registry: Registry,
+    _opened: Opened,
 }
 
 // SAFETY: libibverbs is documented as thread-safe: any thread may call any verb on any object (ibverbs, "thread safety").
@@ -24,10 +32,24 @@ unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
 
-impl Drop for Context {
+impl Context {
+    /// Where the device's events can be read.
+    pub(crate) fn events(&self) -> BorrowedFd<'_> {
+        // SAFETY: the descriptor is open until the device is closed, which is after this borrow.
+        unsafe { BorrowedFd::borrow_raw(self.events) }
+    }
+}
+
+/// Closes the device when dropped.
+struct Opened {
+    library: Arc<Library>,
+    raw: *mut sys::ibv_context,
+}
+
+impl Drop for Opened {
     fn drop(&mut self) {
-        // SAFETY: `raw` came from `ibv_open_device` and is closed here only; all that was made from it held this value
-        // and is gone. A refusal leaves the device open, which the kernel cleans up with the process.
+        // SAFETY: `raw` came from `ibv_open_device` and is closed here only; all that was made from it held the context, and is
+        // gone. A refusal leaves the device open, which the kernel cleans up with the process.
         let _ = unsafe { (self.library.close_device)(self.raw) };
     }
 }
@@ -45,6 +67,8 @@ pub(crate) struct PortAddress {
     pub(crate) lid: u16,
     /// The port's active MTU as `ibv_mtu` counts it.
     pub(crate) mtu: u32,
+    /// The port's longest message, in bytes.
+    pub(crate) message_bytes_max: u32,
 }
 
 /// Which device and address to use.
@@ -59,6 +83,10 @@ pub struct DeviceChoice {
 /// Opens the first device with a port that fits the choice, and says which address of the port was taken.
 pub(crate) fn open(choice: &DeviceChoice) -> Result<(Arc<Context>, PortAddress), OpenError> {
     let library = Library::load()?;
+    // Memory that the device uses must not be copied on write after a fork. Newer kernels need no help, and the call then does
+    // nothing; it is refused where the application has registered memory before, and then the choice was the application's.
+    // SAFETY: it has no arguments and may be called at any time.
+    let _ = unsafe { (library.fork_init)() };
     let list = DeviceList::read(&library)?;
     let names: Vec<String> = list.devices().map(|device| list.name(device)).collect();
     if names.is_empty() {
@@ -93,16 +121,45 @@ fn open_device(
     if raw.is_null() {
         return Err(VerbError::last("ibv_open_device").about(About::Device { name: name.to_owned() }));
     }
-    let mut context = Context {
+    let opened = Opened { library: Arc::clone(library), raw };
+    let mut limits = sys::ibv_device_attr::default();
+    // SAFETY: the context is open and `limits` is a whole `ibv_device_attr` to write to.
+    let returned = unsafe { (library.query_device)(raw, &raw mut limits) };
+    VerbError::check("ibv_query_device", returned)?;
+    // SAFETY: the context is open, and its device has filled the table in.
+    let table = unsafe { (*raw).ops };
+    // SAFETY: as above.
+    let events = unsafe { (*raw).async_fd };
+    let context = Context {
         library: Arc::clone(library),
         raw,
+        ops: Ops::new(&table)?,
+        events,
         device_name: name.to_owned(),
-        limits: sys::ibv_device_attr::default(),
+        limits,
+        registry: Registry::default(),
+        _opened: opened,
     };
-    // SAFETY: the context is open and `limits` is a whole `ibv_device_attr` to write to.
-    let returned = unsafe { (library.query_device)(raw, &raw mut context.limits) };
-    VerbError::check("ibv_query_device", returned)?;
+    set_nonblocking(context.events())?;
     Ok(context)
+}
+
+/// Makes reads from a descriptor of the device end at once when there is nothing.
+pub(crate) fn set_nonblocking(descriptor: BorrowedFd<'_>) -> Result<(), VerbError> {
+    let set = || {
+        let flags = rustix::fs::fcntl_getfl(descriptor)?;
+        rustix::fs::fcntl_setfl(descriptor, flags | rustix::fs::OFlags::NONBLOCK)
+    };
+    set().map_err(|error: Errno| VerbError::plain("fcntl", error.raw_os_error()))
+}
+
+/// Looks an address up again: its place in the table, the port's state and MTU may have changed since (failure kind 68).
+pub(crate) fn resolve_again(context: &Context, address: &PortAddress) -> Result<PortAddress, OpenError> {
+    let wanted = gid_address(address.gid);
+    match choose_port(context, Some(wanted))? {
+        Ok(found) => Ok(found),
+        Err(refusals) => Err(OpenError::NoUsablePort { refusals }),
+    }
 }
 
 /// Chooses the port and address; the inner error says why each port was refused.
@@ -129,6 +186,7 @@ fn choose_port(
                     gid: entry.gid,
                     lid: attributes.lid,
                     mtu: attributes.active_mtu,
+                    message_bytes_max: attributes.max_msg_sz,
                 }));
             }
             Err(reason) => refusals.push(refuse(reason)),
@@ -238,8 +296,8 @@ impl DeviceList {
     }
 
     fn devices(&self) -> impl Iterator<Item = *mut sys::ibv_device> {
-        // SAFETY: the list has `count` entries, and `index` is below that.
-        (0..self.count).map(|index| unsafe { ptr::read(self.raw.add(index)) })
+        // SAFETY: the library gave a list of `count` pointers, which lives and stays as it is until it is freed.
+        unsafe { slice::from_raw_parts(self.raw, self.count) }.iter().copied()
     }
 
     fn name(&self, device: *mut sys::ibv_device) -> String {

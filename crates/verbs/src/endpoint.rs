@@ -76,14 +76,8 @@ pub(crate) fn path_mtu(own: u32, peer: u8) -> u32 {
 mod tests {
     use super::*;
 
-    const SAMPLE: Endpoint = Endpoint {
-        queue_pair: 0x12_3456,
-        sequence: 0xab_cdef,
-        gid: [9; 16],
-        lid: 0x0102,
-        mtu: 5,
-        reads: 16,
-    };
+    const SAMPLE: Endpoint =
+        Endpoint { queue_pair: 0x12_3456, sequence: 0xab_cdef, gid: [9; 16], lid: 0x0102, mtu: 5, reads: 16 };
 
     #[test]
     fn an_endpoint_comes_back_as_it_was() {

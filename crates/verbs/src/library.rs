@@ -72,5 +72,7 @@ functions! {
     create_qp = "ibv_create_qp": fn(*mut sys::ibv_pd, *mut sys::ibv_qp_init_attr) -> *mut sys::ibv_qp;
     modify_qp = "ibv_modify_qp": fn(*mut sys::ibv_qp, *mut sys::ibv_qp_attr, c_int) -> c_int;
     destroy_qp = "ibv_destroy_qp": fn(*mut sys::ibv_qp) -> c_int;
+    get_async_event = "ibv_get_async_event": fn(*mut sys::ibv_context, *mut sys::ibv_async_event) -> c_int;
+    ack_async_event = "ibv_ack_async_event": fn(*mut sys::ibv_async_event);
     fork_init = "ibv_fork_init": fn() -> c_int;
 }

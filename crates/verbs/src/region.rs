@@ -104,14 +104,14 @@ impl VerbsRegion {
         // SAFETY: `[start, start + length)` is memory of `memory`, inside the slice that it gave; words in it may be changed by
         // others through shared references (they are atomics), which is what the device will do. The registration holds
         // `memory` until it has ended, or for ever.
-        let raw = unsafe {
-            (domain.context.library.reg_mr)(domain.raw, start.cast_mut().cast(), length, flags)
-        };
+        let raw =
+            unsafe { (domain.context.library.reg_mr)(domain.raw, start.cast_mut().cast(), length, flags) };
         if raw.is_null() {
             return Err(refusal(VerbError::last("ibv_reg_mr"), bytes));
         }
         // SAFETY: a registration that succeeded is a whole `ibv_mr`.
-        let (local_key, remote_key) = unsafe { ((*raw).lkey, (*raw).rkey) };
+        let registered = unsafe { *raw };
+        let (local_key, remote_key) = (registered.lkey, registered.rkey);
         let address = start.addr() as u64;
         let windows = Mutex::new(Vec::new());
         let domain = Arc::clone(domain);

@@ -115,6 +115,7 @@ pub(crate) struct Slots {
     pub(crate) receives: Ring,
     /// 0 while there is none, else an [`ErrorCause`]; the first one stays (failure kind 72).
     cause: AtomicU8,
+    flushed: AtomicBool,
     destroyed: AtomicBool,
 }
 
@@ -125,6 +126,7 @@ impl Slots {
             sends: Ring::new(send_depth),
             receives: Ring::new(receive_depth),
             cause: AtomicU8::new(0),
+            flushed: AtomicBool::new(false),
             destroyed: AtomicBool::new(false),
         }
     }
@@ -156,6 +158,15 @@ impl Slots {
 
     pub(crate) fn cause(&self) -> Option<ErrorCause> {
         decode_cause(self.cause.load(Ordering::Acquire))
+    }
+
+    /// Notes that a request or receive was flushed.
+    pub(crate) fn mark_flushed(&self) {
+        self.flushed.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn was_flushed(&self) -> bool {
+        self.flushed.load(Ordering::Acquire)
     }
 
     pub(crate) fn mark_destroyed(&self) {

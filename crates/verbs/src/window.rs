@@ -128,7 +128,6 @@ impl WindowCore {
         }
         if state.raw.is_null() {
             state.raw = allocate(&self.domain).map_err(NotBindable::Allocate)?;
-            state.binds = 0;
         }
         // SAFETY: `raw` is a window that is not freed.
         let key = unsafe { (*state.raw).rkey };
@@ -178,37 +177,27 @@ impl WindowCore {
     /// Frees the device's window, which also unbinds it. The next bind allocates another, with other keys.
     fn free(&self, state: &mut State) {
         state.bind = None;
+        state.binds = 0;
         let raw = std::mem::replace(&mut state.raw, std::ptr::null_mut());
         if raw.is_null() {
             return;
         }
-        // SAFETY: `raw` came from `alloc_mw` of the same context; the field was cleared, so it is freed once. The header's inline
-        // `ibv_dealloc_mw` makes the same call. A refusal (a device in reset) leaves the window to the kernel, which frees it
-        // with the device's file; the queue pair's destruction still closes it.
-        let _ = unsafe {
-            match (*(*raw).context).ops.dealloc_mw {
-                Some(dealloc_mw) => dealloc_mw(raw),
-                None => 0,
-            }
-        };
+        let Some((_, dealloc_mw)) = self.domain.context.ops.windows else { return };
+        // SAFETY: `raw` came from `alloc_mw` of the same context; the field was cleared, so it is freed once. A refusal (a device in
+        // reset) leaves the window to the kernel, which frees it with the device's file; the queue pair's destruction still
+        // closes it.
+        let _ = unsafe { dealloc_mw(raw) };
     }
 }
 
 fn allocate(domain: &Domain) -> Result<*mut sys::ibv_mw, VerbError> {
-    // SAFETY: the context is open, its table of operations is filled by then and never changes.
-    let Some(alloc_mw) = (unsafe { (*domain.context.raw).ops.alloc_mw }) else {
+    let Some((alloc_mw, _)) = domain.context.ops.windows else {
         return Err(VerbError::plain("ibv_alloc_mw", rustix::io::Errno::OPNOTSUPP.raw_os_error()));
     };
-    // SAFETY: the protection domain is alive. The header's inline `ibv_alloc_mw` makes the same call.
+    // SAFETY: the protection domain is alive.
     let raw = unsafe { alloc_mw(domain.raw, sys::IBV_MW_TYPE_2) };
     if raw.is_null() {
         return Err(VerbError::last("ibv_alloc_mw"));
-    }
-    // SAFETY: the header's inline function fills these in after the call, and so must we.
-    unsafe {
-        (*raw).context = domain.context.raw;
-        (*raw).pd = domain.raw;
-        (*raw).type_ = sys::IBV_MW_TYPE_2;
     }
     Ok(raw)
 }

@@ -1,0 +1,99 @@
+//! Waking a thread that waits at a completion queue.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+const IDLE: u8 = 0;
+const WAITING: u8 = 1;
+const WOKEN: u8 = 2;
+
+struct Bell {
+    state: AtomicU8,
+    /// Readable while a wake is under way.
+    event: OwnedFd,
+}
+
+/// Ends a wait at a completion queue from another thread.
+#[derive(Clone)]
+pub struct VerbsWaker {
+    bell: Arc<Bell>,
+}
+
+impl VerbsWaker {
+    pub(crate) fn new() -> io::Result<VerbsWaker> {
+        let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+        Ok(VerbsWaker { bell: Arc::new(Bell { state: AtomicU8::new(IDLE), event }) })
+    }
+
+    /// What a waiting thread polls.
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.bell.event.as_fd()
+    }
+
+    /// Begins a wait, unless a wake came before it, which this consumes.
+    pub(crate) fn begin(&self) -> bool {
+        match self.bell.state.compare_exchange(IDLE, WAITING, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => true,
+            Err(_) => {
+                self.end();
+                false
+            }
+        }
+    }
+
+    /// Ends a wait: whether it was woken.
+    pub(crate) fn end(&self) -> bool {
+        let woken = self.bell.state.swap(IDLE, Ordering::AcqRel) == WOKEN;
+        if woken {
+            // The waker may be between its two steps: then the descriptor becomes readable later and ends one wait for nothing.
+            let _ = rustix::io::read(&self.bell.event, &mut [0; 8]);
+        }
+        woken
+    }
+
+    /// Takes back a ring that came after its wait had ended.
+    pub(crate) fn quiet(&self) {
+        let _ = rustix::io::read(&self.bell.event, &mut [0; 8]);
+    }
+}
+
+impl windlass_fabric::Wake for VerbsWaker {
+    fn wake(&self) {
+        if self.bell.state.swap(WOKEN, Ordering::AcqRel) == WAITING {
+            // It can't fail: the counter is far from its end, since each wait that it ends reads it.
+            let _ = rustix::io::write(&self.bell.event, &1_u64.to_ne_bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_fabric::Wake;
+
+    use super::*;
+
+    #[test]
+    fn a_wake_before_the_wait_ends_it_at_once_and_once() {
+        let waker = VerbsWaker::new().unwrap();
+        waker.clone().wake();
+        assert!(!waker.begin(), "the wake was lost");
+        assert!(waker.begin(), "the wake was counted twice");
+        assert!(!waker.end());
+    }
+
+    #[test]
+    fn a_wake_during_the_wait_makes_the_descriptor_readable() {
+        let waker = VerbsWaker::new().unwrap();
+        assert!(waker.begin());
+        waker.clone().wake();
+        let mut count = [0; 8];
+        assert_eq!(rustix::io::read(waker.descriptor(), &mut count), Ok(8));
+        assert!(waker.end());
+        assert!(waker.begin());
+        assert!(!waker.end());
+    }
+}
