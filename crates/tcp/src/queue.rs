@@ -1,0 +1,265 @@
+//! Completion queues: where results are collected, and how a thread sleeps until there are some.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
+use rustix::io::Errno;
+use windlass_fabric::{Completion, CompletionQueue, ConnectionId, PollError, Wake, Woken};
+
+use crate::domain::lock;
+use crate::link::Link;
+use crate::spin::Spin;
+
+/// A completion that waits to be polled, and how many slots of its connection it gives back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ready {
+    pub(crate) completion: Completion,
+    pub(crate) slots: u32,
+}
+
+#[derive(Debug)]
+pub(crate) struct QueueShared {
+    ready: Mutex<VecDeque<Ready>>,
+    /// Length of `ready`, to look at without the lock.
+    count: AtomicUsize,
+    links: Mutex<Vec<Arc<Link>>>,
+    capacity: u32,
+    reserved: AtomicU32,
+    signal: Signal,
+}
+
+impl QueueShared {
+    pub(crate) fn new(capacity: u32) -> io::Result<Self> {
+        let room = usize::try_from(capacity).map_err(io::Error::other)?;
+        Ok(Self {
+            ready: Mutex::new(VecDeque::with_capacity(room)),
+            count: AtomicUsize::new(0),
+            links: Mutex::default(),
+            capacity,
+            reserved: AtomicU32::new(0),
+            signal: Signal::new()?,
+        })
+    }
+
+    /// Takes room for a connection; otherwise says how much is left.
+    pub(crate) fn reserve(&self, needed: u32) -> Result<(), u32> {
+        let fits = |reserved: u32| reserved.checked_add(needed).filter(|sum| *sum <= self.capacity);
+        self.reserved
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits)
+            .map(|_| ())
+            .map_err(|reserved| self.capacity - reserved)
+    }
+
+    pub(crate) fn release(&self, reserved: u32) {
+        self.reserved.fetch_sub(reserved, Ordering::Relaxed);
+    }
+
+    pub(crate) fn add(&self, link: Arc<Link>) {
+        lock(&self.links).push(link);
+    }
+
+    /// Forgets a connection and its completions.
+    pub(crate) fn remove(&self, id: ConnectionId) {
+        lock(&self.links).retain(|link| link.id != id);
+        let mut ready = lock(&self.ready);
+        ready.retain(|ready| ready.completion.connection != id);
+        self.count.store(ready.len(), Ordering::Release);
+    }
+
+    /// Adds a completion. There is room: every connection's slots were reserved. The one who adds it from another thread calls
+    /// [`changed`](Self::changed) afterwards.
+    pub(crate) fn push(&self, completion: Ready) {
+        let mut ready = lock(&self.ready);
+        ready.push_back(completion);
+        self.count.store(ready.len(), Ordering::Release);
+    }
+
+    /// Tells a sleeping thread to look.
+    pub(crate) fn changed(&self) {
+        self.signal.raise(CHANGED);
+    }
+
+    fn is_ready(&self) -> bool {
+        self.count.load(Ordering::Acquire) > 0
+    }
+
+    /// Moves all connections on; whether something came of it.
+    fn progress(&self) -> bool {
+        let mut changed = false;
+        for link in &*lock(&self.links) {
+            changed |= link.progress();
+        }
+        changed
+    }
+}
+
+const CHANGED: u32 = 1;
+const WOKEN: u32 = 2;
+
+/// Flags that others raise, and a descriptor that ends a sleep. A raise costs a system call only while somebody sleeps.
+#[derive(Debug)]
+struct Signal {
+    raised: AtomicU32,
+    sleeping: AtomicBool,
+    event: OwnedFd,
+}
+
+impl Signal {
+    fn new() -> io::Result<Self> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { raised: AtomicU32::new(0), sleeping: AtomicBool::new(false), event })
+    }
+
+    fn raise(&self, flag: u32) {
+        // Sequentially consistent with `sleep`: either we see that it sleeps, or it sees the flag.
+        self.raised.fetch_or(flag, Ordering::SeqCst);
+        if self.sleeping.load(Ordering::SeqCst) && self.sleeping.swap(false, Ordering::SeqCst) {
+            // It fails only when the counter is full, and then the sleep ends anyway.
+            let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+        }
+    }
+
+    fn take(&self) -> Option<Woken> {
+        if self.raised.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        match self.raised.swap(0, Ordering::SeqCst) {
+            0 => None,
+            raised if raised & WOKEN != 0 => Some(Woken::Wake),
+            _ => Some(Woken::Ready),
+        }
+    }
+
+    /// Sleeps on the event and `polled[1..]`; does nothing when a flag is up already.
+    fn sleep(&self, polled: &mut [PollFd<'_>], timeout: Duration) -> Result<(), Errno> {
+        self.sleeping.store(true, Ordering::SeqCst);
+        let slept = if self.raised.load(Ordering::SeqCst) == 0 {
+            let timeout = Timespec::try_from(timeout).ok();
+            rustix::event::poll(polled, timeout.as_ref())
+        } else {
+            Ok(0)
+        };
+        self.sleeping.store(false, Ordering::SeqCst);
+        match slept {
+            Ok(count) if count > 0 && !polled[0].revents().is_empty() => {
+                let mut counter = [0; 8];
+                // Empty when another look has taken it.
+                let _ = rustix::io::read(&self.event, &mut counter);
+                Ok(())
+            }
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(errno) => Err(errno),
+        }
+    }
+}
+
+/// Ends a wait on a [`TcpCompletionQueue`].
+#[derive(Clone, Debug)]
+pub struct TcpWaker(Arc<QueueShared>);
+
+impl Wake for TcpWaker {
+    fn wake(&self) {
+        self.0.signal.raise(WOKEN);
+    }
+}
+
+/// A completion queue of a [`TcpFabric`](crate::TcpFabric). Polling it is what sends, reads answers and connects, on the caller's thread.
+#[derive(Debug)]
+pub struct TcpCompletionQueue {
+    pub(crate) shared: Arc<QueueShared>,
+    spin: Spin,
+    sockets: Vec<(Arc<TcpStream>, PollFlags)>,
+}
+
+impl TcpCompletionQueue {
+    pub(crate) fn new(shared: QueueShared, spin: Duration) -> Self {
+        Self { shared: Arc::new(shared), spin: Spin::new(spin), sockets: Vec::new() }
+    }
+
+    /// Sleeps until a socket, a flag or the time ends it.
+    fn sleep(&mut self, timeout: Duration) -> Result<(), PollError> {
+        let mut timeout = timeout;
+        self.sockets.clear();
+        for link in &*lock(&self.shared.links) {
+            // A clock of the connection's own may end sooner.
+            timeout = timeout.min(link.interest(&mut self.sockets));
+        }
+        let mut polled = Vec::with_capacity(self.sockets.len() + 1);
+        polled.push(PollFd::new(&self.shared.signal.event, PollFlags::IN));
+        polled.extend(self.sockets.iter().map(|(socket, flags)| PollFd::new(&**socket, *flags)));
+        let slept = self.shared.signal.sleep(&mut polled, timeout);
+        drop(polled);
+        self.sockets.clear();
+        slept.map_err(|errno| PollError::Device { call: "poll", source: errno.into() })?;
+        for link in &*lock(&self.shared.links) {
+            link.look.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+impl CompletionQueue for TcpCompletionQueue {
+    type Waker = TcpWaker;
+
+    fn poll(&mut self, into: &mut [Completion]) -> Result<usize, PollError> {
+        self.shared.progress();
+        if into.is_empty() || !self.shared.is_ready() {
+            return Ok(0);
+        }
+        let links = lock(&self.shared.links);
+        let mut ready = lock(&self.shared.ready);
+        let count = ready.len().min(into.len());
+        for (to, from) in into.iter_mut().zip(ready.drain(..count)) {
+            *to = from.completion;
+            if let Some(link) = links.iter().find(|link| link.id == from.completion.connection) {
+                let used =
+                    if from.completion.opcode.is_receive() { &link.receives_used } else { &link.sends_used };
+                used.fetch_sub(from.slots, Ordering::Relaxed);
+            }
+        }
+        self.shared.count.store(ready.len(), Ordering::Release);
+        Ok(count)
+    }
+
+    fn wait(&mut self, timeout: Duration) -> Result<Woken, PollError> {
+        let start = Instant::now();
+        let shared = &self.shared;
+        let spun = self.spin.turn(start, || {
+            if let Some(woken) = shared.signal.take() {
+                return Some(woken);
+            }
+            if shared.progress() || shared.is_ready() {
+                return Some(Woken::Ready);
+            }
+            (start.elapsed() >= timeout).then_some(Woken::Timeout)
+        });
+        let woken = match spun {
+            Some(woken) => woken,
+            None => loop {
+                let left = timeout.saturating_sub(start.elapsed());
+                self.sleep(left)?;
+                if let Some(woken) = self.shared.signal.take() {
+                    break woken;
+                }
+                if self.shared.progress() || self.shared.is_ready() {
+                    break Woken::Ready;
+                }
+                if start.elapsed() >= timeout {
+                    break Woken::Timeout;
+                }
+            },
+        };
+        self.spin.learn(start.elapsed());
+        Ok(woken)
+    }
+
+    fn waker(&self) -> TcpWaker {
+        TcpWaker(Arc::clone(&self.shared))
+    }
+}
