@@ -1,0 +1,2 @@
+//! The log of one node.
+mod flush;

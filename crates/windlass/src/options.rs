@@ -1,0 +1,167 @@
+//! How a log is made and opened.
+
+use std::path::Path;
+use std::time::Duration;
+
+use windlass_log::Geometry;
+
+use crate::commit::Level;
+use crate::log::{CreateError, Log, OpenError};
+
+/// What opening does with a tail that doesn't hold. DESIGN.md section 6.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum OpenMode {
+    /// Any damage and any torn tail refuses.
+    Strict,
+    /// A torn tail above the durable watermark is cut; damage below it refuses.
+    #[default]
+    Tail,
+}
+
+/// Options of a log. Every value has a default that fits a database; set what differs.
+///
+/// ```no_run
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let log = windlass::Options::new().segment_bytes(16 << 20).open_or_create("/var/lib/db/log".as_ref())?;
+/// # log.close()?; Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub(crate) segment_bytes: u64,
+    pub(crate) retention_bytes: Option<u64>,
+    pub(crate) mode: OpenMode,
+    pub(crate) level: Level,
+    pub(crate) ahead_segments: u64,
+    pub(crate) reservation_limit: Duration,
+    pub(crate) any_filesystem: bool,
+    pub(crate) threads: bool,
+    pub(crate) logger: slog::Logger,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            segment_bytes: 64 << 20,
+            retention_bytes: None,
+            mode: OpenMode::Tail,
+            level: Level::Durable,
+            ahead_segments: 2,
+            reservation_limit: Duration::from_secs(10),
+            any_filesystem: false,
+            threads: true,
+            logger: slog::Logger::root(slog::Discard, slog::o!()),
+        }
+    }
+}
+
+impl Options {
+    /// The default options.
+    #[must_use]
+    pub fn new() -> Options {
+        Options::default()
+    }
+
+    /// The size of a segment, header included: a power of two from 64 KiB to 4 GiB. Only creating looks at it; an existing
+    /// log keeps the size it was made with. Default 64 MiB. A record may be as long as fits behind a segment's header.
+    #[must_use]
+    pub fn segment_bytes(mut self, segment_bytes: u64) -> Options {
+        self.segment_bytes = segment_bytes;
+        self
+    }
+
+    /// The cap on bytes between the trim point and the tail. An append that would pass it answers `Full`; above 80 % a
+    /// warning is logged once and a metric set. Rounded up to whole segments, at least 4. Default: 64 segments.
+    #[must_use]
+    pub fn retention_bytes(mut self, retention_bytes: u64) -> Options {
+        self.retention_bytes = Some(retention_bytes);
+        self
+    }
+
+    /// What opening does with a tail that doesn't hold. Default [`OpenMode::Tail`].
+    #[must_use]
+    pub fn mode(mut self, mode: OpenMode) -> Options {
+        self.mode = mode;
+        self
+    }
+
+    /// The level of [`Log::commit_default`] and of readers that name none. Default [`Level::Durable`].
+    #[must_use]
+    pub fn level(mut self, level: Level) -> Options {
+        self.level = level;
+        self
+    }
+
+    /// How many segments are kept prepared ahead of the tail, 1 to 64. Default 2.
+    #[must_use]
+    pub fn ahead_segments(mut self, ahead_segments: u64) -> Options {
+        self.ahead_segments = ahead_segments.clamp(1, 64);
+        self
+    }
+
+    /// How long a reservation may stay unpublished before the log fails with a named error rather than stand still (R-9).
+    /// Default 10 s.
+    #[must_use]
+    pub fn reservation_limit(mut self, reservation_limit: Duration) -> Options {
+        self.reservation_limit = reservation_limit;
+        self
+    }
+
+    /// Accept a filesystem on which preallocation, locks or mappings are not known to hold (copy-on-write, network). What
+    /// the log promises then depends on that filesystem. Default: refuse with the reason.
+    #[must_use]
+    pub fn any_filesystem(mut self, any_filesystem: bool) -> Options {
+        self.any_filesystem = any_filesystem;
+        self
+    }
+
+    /// Whether the log runs its own helper and flush threads (default). Without them whoever holds the log calls
+    /// [`Log::step`] and [`Log::step_flush`]; a simulator does.
+    #[must_use]
+    pub fn threads(mut self, threads: bool) -> Options {
+        self.threads = threads;
+        self
+    }
+
+    /// Where the log writes its few lines. Default: nowhere; a library never configures global logging.
+    #[must_use]
+    pub fn logger(mut self, logger: slog::Logger) -> Options {
+        self.logger = logger;
+        self
+    }
+
+    /// Makes a new log in an empty or absent folder. Durable before it returns; a failure leaves nothing behind.
+    ///
+    /// # Errors
+    ///
+    /// [`CreateError`]: each variant says what to do.
+    pub fn create(self, folder: &Path) -> Result<Log, CreateError> {
+        Log::create(folder, self)
+    }
+
+    /// Opens the log in `folder` for writing.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`]: each variant says what to do.
+    pub fn open(self, folder: &Path) -> Result<Log, OpenError> {
+        Log::open(folder, self)
+    }
+
+    /// Opens the log in `folder`, or makes one if the folder is absent or empty. Anything else that can't be opened is an
+    /// error, never a reason to make a new log.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`]: each variant says what to do.
+    pub fn open_or_create(self, folder: &Path) -> Result<Log, OpenError> {
+        Log::open_or_create(folder, self)
+    }
+
+    /// The cap in bytes for a log of this geometry.
+    pub(crate) fn retention_for(&self, geometry: Geometry) -> u64 {
+        let segment = geometry.segment_bytes();
+        let wanted = self.retention_bytes.unwrap_or(64 * segment);
+        wanted.div_ceil(segment).max(4).saturating_mul(segment)
+    }
+}
