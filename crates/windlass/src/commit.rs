@@ -111,7 +111,9 @@ pub enum CommitError {
         tail: Lsn,
     },
     /// Nothing is acknowledged again until the log is opened anew; recovery then decides what is in it.
-    #[error("{failure}; the outcome of LSNs up to {end} is unknown: open the log again and ask for the outcome")]
+    #[error(
+        "{failure}; the outcome of LSNs up to {end} is unknown: open the log again and ask for the outcome"
+    )]
     Failed {
         /// The end that was asked for.
         end: Lsn,
@@ -119,7 +121,9 @@ pub enum CommitError {
         failure: Failure,
     },
     /// The primary of a later epoch decides: ask for the outcome once it leads.
-    #[error("epoch {epoch} has ended before LSN {end} was committed: its outcome is unknown; ask the new primary's log")]
+    #[error(
+        "epoch {epoch} has ended before LSN {end} was committed: its outcome is unknown; ask the new primary's log"
+    )]
     Fenced {
         /// The end that was asked for.
         end: Lsn,
@@ -127,7 +131,9 @@ pub enum CommitError {
         epoch: Epoch,
     },
     /// The records keep their place and may still be committed: wait again, or ask for the outcome later.
-    #[error("LSN {end} was not committed at level {level} before the deadline: its outcome is still open; wait again")]
+    #[error(
+        "LSN {end} was not committed at level {level} before the deadline: its outcome is still open; wait again"
+    )]
     Deadline {
         /// The end that was asked for.
         end: Lsn,
@@ -135,7 +141,9 @@ pub enum CommitError {
         level: Level,
     },
     /// The log was closed while the commit waited. Closing flushes: open it again and ask for the outcome.
-    #[error("the log was closed while LSN {end} waited to be committed: open it again and ask for the outcome")]
+    #[error(
+        "the log was closed while LSN {end} waited to be committed: open it again and ask for the outcome"
+    )]
     Closed {
         /// The end that was asked for.
         end: Lsn,
@@ -328,7 +336,11 @@ impl Watch {
 
     /// Registers `waker` for `end`, or renews it if `ticket` is still in the queue. `None`: there is an answer now.
     pub(crate) fn register(
-        &self, end: Lsn, ticket: Option<Ticket>, waker: &Waker, is_future: bool,
+        &self,
+        end: Lsn,
+        ticket: Option<Ticket>,
+        waker: &Waker,
+        is_future: bool,
     ) -> Option<Ticket> {
         let mut queue = self.lock();
         if self.answer(end).is_some() {
@@ -435,7 +447,10 @@ pub(crate) fn park(deadline: Option<Instant>, longest: Option<Duration>) {
 
 /// Waits on this thread until `watch` reaches `end`.
 pub(crate) fn wait_blocking(
-    watch: &Watch, end: Lsn, level: Level, deadline: Option<Instant>,
+    watch: &Watch,
+    end: Lsn,
+    level: Level,
+    deadline: Option<Instant>,
 ) -> Result<(), CommitError> {
     let waker = thread_waker();
     let mut ticket = None;

@@ -264,11 +264,7 @@ impl MetricsSnapshot {
             ("tail_lsn", "End of the log.", self.tail.0 as f64),
             ("retained_bytes", "Bytes between trim point and tail.", self.retained_bytes as f64),
             ("retention_bytes", "The cap on them.", self.retention_bytes as f64),
-            (
-                "retention_warning",
-                "1 above 80 % of the cap.",
-                f64::from(u8::from(self.retention_warning)),
-            ),
+            ("retention_warning", "1 above 80 % of the cap.", f64::from(u8::from(self.retention_warning))),
         ];
         if let Some(ratio) = self.device_bytes_per_payload_byte() {
             gauges.push(("device_bytes_per_payload_byte", "Write amplification.", ratio));
@@ -301,7 +297,12 @@ impl MetricsSnapshot {
 }
 
 fn write_histogram(
-    text: &mut String, name: &str, help: &str, histogram: &HistogramSnapshot, unit: f64, labels: &str,
+    text: &mut String,
+    name: &str,
+    help: &str,
+    histogram: &HistogramSnapshot,
+    unit: f64,
+    labels: &str,
 ) {
     let comma = if labels.is_empty() { "" } else { "," };
     let braces = if labels.is_empty() { String::new() } else { format!("{{{labels}}}") };
@@ -312,8 +313,11 @@ fn write_histogram(
         let le = max as f64 * unit;
         let _ = writeln!(text, "windlass_{name}_bucket{{{labels}{comma}le=\"{le}\"}} {seen}");
     }
-    let _ =
-        writeln!(text, "windlass_{name}_bucket{{{labels}{comma}le=\"+Inf\"}} {count}", count = histogram.count);
+    let _ = writeln!(
+        text,
+        "windlass_{name}_bucket{{{labels}{comma}le=\"+Inf\"}} {count}",
+        count = histogram.count
+    );
     let _ = writeln!(text, "windlass_{name}_sum{braces} {}", histogram.sum as f64 * unit);
     let _ = writeln!(text, "windlass_{name}_count{braces} {}", histogram.count);
 }

@@ -99,7 +99,11 @@ impl Gate {
 
     /// Waits on this thread until everything below `end` is persisted, flushing itself whenever nobody else does.
     pub(crate) fn commit_blocking(
-        &self, medium: &impl Medium, end: Lsn, level: Level, deadline: Option<Instant>,
+        &self,
+        medium: &impl Medium,
+        end: Lsn,
+        level: Level,
+        deadline: Option<Instant>,
     ) -> Result<(), CommitError> {
         let waker = commit::thread_waker();
         let mut ticket = None;
@@ -177,7 +181,8 @@ impl Gate {
                 self.last_group.store(group, Ordering::Relaxed);
                 let took = nanos(before.elapsed());
                 let mean = self.flush_ns.load(Ordering::Relaxed);
-                self.flush_ns.store(if mean == 0 { took } else { mean - mean / 8 + took / 8 }, Ordering::Relaxed);
+                self.flush_ns
+                    .store(if mean == 0 { took } else { mean - mean / 8 + took / 8 }, Ordering::Relaxed);
                 self.meters.flushes.add(1);
                 self.meters.flush_ns.record(took);
                 self.meters.flush_bytes.record(end.0 - start.0);
