@@ -12,10 +12,12 @@ mod input;
 mod record;
 pub mod seeds;
 mod superblock;
+mod tcp;
 
 pub use control::control_messages;
 pub use record::record_parser;
 pub use superblock::superblock;
+pub use tcp::tcp_frames;
 
 /// A target's name and its function.
 pub type Target = (&'static str, fn(&[u8]));

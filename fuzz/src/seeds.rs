@@ -6,6 +6,8 @@ use windlass_engine::{
 };
 use windlass_log::{Epoch, EpochHistory, Lag, Lsn, MemberId, RecordHeader, RecordKind, Salt};
 
+use windlass_tcp::frame::{Answer, AnswerHeader, Refusal, RequestHeader, RequestKind};
+
 use crate::record::LOG_ID;
 use crate::superblock::example;
 
@@ -13,9 +15,12 @@ use crate::superblock::example;
 #[must_use]
 pub fn all() -> Vec<(String, Vec<u8>)> {
     let mut all = Vec::new();
-    for (target, seeds) in
-        [("record_parser", records()), ("superblock", superblocks()), ("control_messages", messages())]
-    {
+    for (target, seeds) in [
+        ("record_parser", records()),
+        ("superblock", superblocks()),
+        ("control_messages", messages()),
+        ("tcp_frames", frames()),
+    ] {
         all.extend(seeds.into_iter().map(|(name, bytes)| (format!("seeds/{target}/{name}"), bytes)));
     }
     all
@@ -132,6 +137,40 @@ fn messages() -> Seeds {
     };
     seeds.push(("slot-acknowledgement".into(), acknowledgement.encode().to_vec()));
     seeds
+}
+
+fn frames() -> Seeds {
+    let kinds = [
+        RequestKind::Write,
+        RequestKind::WriteImmediate,
+        RequestKind::Read,
+        RequestKind::Send,
+        RequestKind::SendImmediate,
+        RequestKind::Barrier,
+    ];
+    let mut requests = vec![5];
+    for (sequence, kind) in (1..).zip(kinds) {
+        let placed = matches!(kind, RequestKind::Write | RequestKind::WriteImmediate | RequestKind::Read);
+        let immediate = matches!(kind, RequestKind::WriteImmediate | RequestKind::SendImmediate);
+        let header = RequestHeader {
+            kind,
+            acknowledge: true,
+            bytes: if kind == RequestKind::Barrier { 0 } else { 11 },
+            address: if placed { 4096 } else { 0 },
+            key: if placed { 7 } else { 0 },
+            immediate: if immediate { 9 } else { 0 },
+            sequence,
+        };
+        requests.extend(header.encode());
+        requests.resize(requests.len() + usize::try_from(header.payload_bytes()).expect("short"), 0xA5);
+    }
+    let mut answers = vec![3];
+    let data = Answer::Data { bytes: 5, last: true };
+    for (sequence, answer) in (1..).zip([Answer::Done, data, Answer::Refused(Refusal::Access)]) {
+        answers.extend(AnswerHeader { answer, sequence }.encode());
+        answers.resize(answers.len() + if answer == data { 5 } else { 0 }, 0xA5);
+    }
+    vec![("requests".into(), requests), ("answers".into(), answers)]
 }
 
 #[cfg(test)]
