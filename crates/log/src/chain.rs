@@ -1,31 +1,34 @@
-//! The chain: a running 64-bit hash over the header words of all records, and their count.
+//! The chain: a running 64-bit hash over the header words of an epoch's records, and their count.
 //!
-//! The first record of every segment, its segment-start record, carries the chain of everything before it. A whole segment
-//! that is missing, swapped or cut at an exact record boundary is found out by the next one's first record (failure kind 2).
+//! The first record of every segment, its segment-start record, carries the chain of everything before it in its epoch. A segment
+//! whose records are whole each and yet not the ones that stood there is found out by the next one's first record (failure
+//! kind 2). Each epoch begins a chain of its own: the history says where, so a new primary needs to know nothing but its tail.
 //! DESIGN.md section 2.3.
 
+use crate::Lsn;
 use crate::bytes::{put, u64_at};
 use crate::record::{HEADER, chain_words};
-use crate::salt::{Salt, step};
+use crate::salt::{EpochKey, step};
 
 /// Bytes of a segment-start record's payload.
 pub(crate) const CHAIN: usize = 16;
 const _: () = assert!(CHAIN as u64 + crate::HEADER_BYTES == crate::SEGMENT_START_BYTES);
 
-/// The chain value at a position: everything before it.
+/// The chain value at a position: everything before it in its epoch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Chain {
     /// The hash over publish word and checksums of each record before.
     pub hash: u64,
-    /// How many records there are before, of every kind, since the log began.
+    /// How many records there are before, of every kind, since the epoch began.
     pub records: u64,
 }
 
 impl Chain {
-    /// The chain before the first record of a log.
+    /// The chain before the first record of the epoch of `key`, which starts at `start`.
     #[must_use]
-    pub fn genesis(salt: Salt) -> Chain {
-        Chain { hash: salt.chain_seed(), records: 0 }
+    pub fn begin(key: &EpochKey, start: Lsn) -> Chain {
+        let hash = step(step(key.salt().chain_seed(), key.epoch().to_bits()), start.0);
+        Chain { hash, records: 0 }
     }
 
     /// Takes in the next record, given by its header's bytes.

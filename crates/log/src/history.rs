@@ -128,7 +128,10 @@ impl EpochHistory {
         self.entries.truncate(kept);
     }
 
-    /// Forgets every epoch that owns nothing at or beyond `lsn`, the log's new beginning. The entry that owns `lsn` stays as it is.
+    /// Forgets every epoch that owns nothing at or beyond `lsn`. The entry that owns `lsn` stays as it is.
+    ///
+    /// Give it the base of the segment that holds the log's new beginning: a scan starts at that segment's first record, to get to know
+    /// the chain and the records' places.
     pub fn trim(&mut self, lsn: Lsn) {
         let next = self.entries.partition_point(|entry| entry.start <= lsn);
         self.entries.drain(..next.saturating_sub(1));

@@ -6,7 +6,7 @@
 //! * its bytes: [`RecordHeader`], [`batch_items`], [`Chain`], [`SegmentHeader`], [`EpochHistory`], [`Superblock`];
 //! * [`Memory`], the one type for memory that others change under us;
 //! * the append hand-off between producers and the pump: [`Handoff`], [`Reservation`], [`Drain`];
-//! * reading an image: `Scan`, and recovery's verdict over it: `judge`.
+//! * reading an [`Image`]: [`Scan`], and recovery's verdict over it: [`judge`].
 //!
 //! What does not: no IO, no clock, no threads.
 #![no_std]
@@ -22,14 +22,17 @@ mod chain;
 mod handoff;
 mod history;
 mod identity;
+mod image;
 mod lsn;
 #[allow(unsafe_code, reason = "the one memory module")]
 mod memory;
 mod record;
 mod salt;
+mod scan;
 mod segment;
 mod superblock;
 mod sync;
+mod verdict;
 
 pub use batch::{BatchError, BatchItems, batch_items, frame_bytes};
 pub use chain::Chain;
@@ -38,6 +41,7 @@ pub use handoff::{
 };
 pub use history::{EpochHistory, EpochStart, HISTORY_ENTRIES_MAX, HistoryError};
 pub use identity::{Epoch, LogId, MemberId};
+pub use image::{Fetched, Image, MemoryImage, Shape};
 pub use lsn::{
     Geometry, GeometryError, HEADER_BYTES, Lsn, RECORD_ALIGN, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN,
     SEGMENT_HEADER_BYTES, SEGMENT_START_BYTES,
@@ -45,8 +49,10 @@ pub use lsn::{
 pub use memory::{InstallError, Memory};
 pub use record::{HeaderError, Lag, RecordHeader, RecordKind, padding_bytes};
 pub use salt::{EpochKey, Salt};
+pub use scan::{Located, Record, Scan, ScanError, Step, Stop, StopReason, locate};
 pub use segment::{FEATURES_KNOWN, FORMAT_VERSION, SEGMENT_HEADER, SegmentHeader, SegmentHeaderError};
 pub use superblock::{
     CONFIGURATION_BYTES_MAX, NoSuperblock, SUPERBLOCK_ALIGN, SUPERBLOCK_BYTES_MAX, Superblock,
     SuperblockEncodeError, SuperblockError, newest,
 };
+pub use verdict::{Action, Class, Extent, Marks, OpenMode, Row, Verdict, judge};

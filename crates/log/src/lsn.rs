@@ -100,7 +100,7 @@ impl Geometry {
 
     /// The bytes of a record with a payload of this length: header, payload, and zeros up to the alignment.
     #[must_use]
-    pub fn record_bytes(payload_bytes: u64) -> u64 {
+    pub const fn record_bytes(payload_bytes: u64) -> u64 {
         (HEADER_BYTES + payload_bytes).next_multiple_of(RECORD_ALIGN)
     }
 

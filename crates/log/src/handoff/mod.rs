@@ -43,7 +43,7 @@ pub struct Tenure {
     pub epoch: Epoch,
     /// The end of the log so far.
     pub tail: Lsn,
-    /// The chain at `tail`.
+    /// The chain at `tail`: [`Chain::begin`] for an epoch that starts there, what the scan found for one that goes on.
     pub chain: Chain,
     /// Everything below is flushed.
     pub persisted: Lsn,

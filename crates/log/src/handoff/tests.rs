@@ -20,7 +20,7 @@ fn tenure(tail: Lsn) -> Tenure {
         log_id,
         epoch,
         tail,
-        chain: Chain::genesis(Salt::new(log_id)),
+        chain: Chain::begin(&Salt::new(log_id).key(epoch), tail),
         persisted: tail,
         slots: 4,
     }
