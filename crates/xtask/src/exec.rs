@@ -58,6 +58,12 @@ impl Run {
         self
     }
 
+    /// Runs it in this folder instead.
+    pub(crate) fn folder(mut self, folder: &Path) -> Run {
+        self.command.current_dir(folder);
+        self
+    }
+
     /// Ends the command, and what it started, after this time (15 minutes unless set).
     pub(crate) fn limit(mut self, limit: Duration) -> Run {
         self.limit = limit;

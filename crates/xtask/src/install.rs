@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::Context;
 use crate::exec::{Run, find, succeeds};
+use crate::guest;
 
 /// Debian packages for building `windlass-verbs` (bindgen and the vendored headers) and the fuzzers' C++ runtime.
 pub(crate) const BUILD_PACKAGES: &[&str] = &[
@@ -66,6 +67,7 @@ fn installed(package: &str) -> bool {
 pub(crate) fn everything(context: &Context) {
     println!("== install: what the steps need beyond Rust");
     packages(context);
+    guest::install(context);
     for tool in TOOLS.iter().filter(|tool| !tool.present()) {
         let run = Run::cargo(context, &["install", "--locked", tool.program, "--version", tool.version]);
         let finished = run.limit(Duration::from_secs(20 * 60)).finish(context, tool.program);
@@ -75,8 +77,9 @@ pub(crate) fn everything(context: &Context) {
     }
 }
 
-fn packages(context: &Context) {
-    let missing = missing_packages(BUILD_PACKAGES);
+/// Installs the Debian packages that are missing, and says what could not be.
+pub(crate) fn packages(context: &Context) {
+    let missing = missing_packages(&[BUILD_PACKAGES, guest::PACKAGES].concat());
     if missing.is_empty() {
         return;
     }

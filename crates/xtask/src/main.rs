@@ -4,12 +4,14 @@
 //!   SKIPPED with the reason and the command that would cure it; with `--install` the cures are applied first
 //!   ([`install`]). The last line is `N passed, N failed, N skipped`: test cases as their runners count them, and one
 //!   for each step that has none.
+//! * `cargo xtask guest` boots a virtual machine with a kernel RDMA device and runs what needs one ([`guest`]).
 //! * `cargo xtask bench` runs the benchmarks of `benches/`.
 //!
 //! Nothing here links against the other crates of the workspace: they are driven from outside, as a user would.
 #![forbid(unsafe_code)]
 
 mod exec;
+mod guest;
 mod install;
 mod metadata;
 mod report;
@@ -43,6 +45,8 @@ enum Task {
         #[arg(long)]
         list: bool,
     },
+    /// Boot a virtual machine with a kernel RDMA device and run the tests of windlass-verbs in it, or a command
+    Guest(guest::Arguments),
     /// Run the benchmarks (release build); arguments go to them: `cargo xtask bench -- --help`
     Bench {
         /// What the benchmarks' own program is given
@@ -75,6 +79,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Task::Test { install, only, list: false } => test(&context, install, &only),
+        Task::Guest(arguments) => guest::command(&context, &arguments),
         Task::Bench { arguments } => bench(&context, &arguments),
     }
 }

@@ -43,4 +43,9 @@ pub(crate) const ALL: &[Step] = &[
     Step { name: "fuzz", about: "a bounded run of every fuzz target", run: fuzz::smoke },
     Step { name: "clippy-verbs", about: "no lint in windlass-verbs", run: cargo::clippy_verbs },
     Step { name: "test-verbs", about: "tests of windlass-verbs that need no device", run: cargo::test_verbs },
+    Step {
+        name: "guest",
+        about: "windlass-verbs on a kernel's RDMA device, in a virtual machine",
+        run: crate::guest::step,
+    },
 ];

@@ -1,0 +1,297 @@
+//! `cargo xtask guest`: commands in a throw-away virtual machine that has a kernel RDMA device.
+//!
+//! Real verbs need a kernel with RDMA and a device, which a development machine or a container rarely has. QEMU boots a
+//! Debian kernel with Soft-RoCE (rdma_rxe) from an initial ramdisk of a few files; nothing is installed in the guest and nothing
+//! outlives it. Emulation alone is used, so that it runs inside other virtual machines too; a boot takes about 20 s.
+//!
+//! In the guest: `rxe0` on `near` (10.0.0.1, MTU 9000), or with `--hosts N` the network namespaces `host1` to `hostN` on one bridge, each
+//! with `rxeI` on `nearI` (10.0.0.I): `ip netns exec host2 PROGRAM` runs there, `ip link set far2 down` cuts it off. A fresh ext4
+//! at /data, a tmpfs at /tmp, `memlock` unlimited, the files given with `--file` in /guest.
+//!
+//! Kept between runs, in the user's cache folder (`windlass/guest`): the kernel and the package lists that it was found with.
+
+mod boot;
+mod image;
+mod kernel;
+mod system;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::Context;
+use crate::exec::Run;
+use crate::install::{self, BUILD_PACKAGES};
+use crate::report::{Cure, Outcome};
+use crate::tally::Tally;
+
+/// What the guest is made with and of, besides QEMU (which see [`system`]) and the kernel.
+pub(crate) const PACKAGES: &[&str] = &[
+    "busybox-static",
+    "cpio",
+    "kmod",
+    "xz-utils",
+    "e2fsprogs",
+    "iproute2",
+    "ibverbs-utils",
+    "ibverbs-providers",
+    "libibverbs1",
+];
+
+/// The command that makes the guest possible.
+const INSTALL: &str = "cargo xtask guest --install";
+
+/// What to boot and to run.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// Install what is missing first: Debian packages (as root), QEMU, the guest's kernel
+    #[arg(long)]
+    install: bool,
+    /// Network namespaces on one bridge, each with an RDMA device; with 0 one device in the first namespace
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=9))]
+    hosts: u32,
+    /// A program or file for the guest's folder /guest, or elsewhere as HOST:GUEST; a program's libraries come along
+    #[arg(long, value_name = "HOST[:GUEST]")]
+    file: Vec<String>,
+    /// Memory of the guest
+    #[arg(long, default_value_t = 4096)]
+    memory_mib: u32,
+    /// Size of the ext4 at /data
+    #[arg(long, default_value_t = 512)]
+    disk_mib: u32,
+    /// Processors of the guest
+    #[arg(long, default_value_t = 2)]
+    processors: u32,
+    /// The guest is ended after so long
+    #[arg(long, default_value_t = 600)]
+    seconds: u64,
+    /// A shell command; without one the tests of windlass-verbs are run against the device
+    #[arg(last = true)]
+    command: Vec<String>,
+}
+
+/// A file of the host and where it goes in the guest.
+struct Placed {
+    from: PathBuf,
+    to: String,
+}
+
+/// A guest to boot.
+struct Guest {
+    hosts: u32,
+    files: Vec<Placed>,
+    memory_mib: u32,
+    disk_mib: u32,
+    processors: u32,
+    limit: Duration,
+    commands: String,
+}
+
+/// What the guest came to: its output and the status of its commands, if it got that far.
+struct Came {
+    output: String,
+    status: Option<i32>,
+    how: String,
+}
+
+/// The task of the command line.
+pub(crate) fn command(context: &Context, arguments: &Arguments) -> ExitCode {
+    if arguments.install {
+        install::packages(context);
+        install(context);
+    }
+    let outcome = if arguments.command.is_empty() {
+        verbs_tests(context, arguments)
+    } else {
+        shell(context, arguments)
+    };
+    match outcome {
+        Outcome::Passed(tally) => {
+            println!("PASSED{}", cases(tally));
+            ExitCode::SUCCESS
+        }
+        Outcome::Failed { tally, why } => {
+            println!("FAILED: {why}{}", cases(tally));
+            ExitCode::FAILURE
+        }
+        Outcome::Skipped { why, cure } => {
+            println!("SKIPPED: {why}");
+            match cure {
+                Cure::Install(cure) | Cure::Elsewhere(cure) => println!("         run: {cure}"),
+            }
+            // Not run is not passed: a status of its own.
+            ExitCode::from(77)
+        }
+    }
+}
+
+fn cases(tally: Tally) -> String {
+    if tally.total() == 0 {
+        return String::new();
+    }
+    format!(" ({} cases passed, {} failed, {} skipped)", tally.passed, tally.failed, tally.skipped)
+}
+
+/// The step of `cargo xtask test`: the tests of windlass-verbs against a kernel's device.
+pub(crate) fn step(context: &Context) -> Outcome {
+    let defaults = Arguments {
+        install: false,
+        hosts: 0,
+        file: Vec::new(),
+        memory_mib: 4096,
+        disk_mib: 512,
+        processors: 2,
+        seconds: 600,
+        command: Vec::new(),
+    };
+    verbs_tests(context, &defaults)
+}
+
+/// Installs what a guest needs beyond the packages: QEMU and the kernel. Says what could not be.
+pub(crate) fn install(context: &Context) {
+    system::install_qemu(context);
+    if let Err(why) = kernel::fetch(context) {
+        println!("   no kernel for the guest: {why}");
+    }
+}
+
+/// Why no guest can be booted here, if so.
+fn missing() -> Option<Outcome> {
+    if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
+        let why = "the guest needs Linux on x86-64".into();
+        let cure = Cure::Elsewhere("such a machine".into());
+        return Some(Outcome::Skipped { why, cure });
+    }
+    let packages = install::missing_packages(PACKAGES);
+    let why = if !packages.is_empty() {
+        format!("the guest needs the packages {}", packages.join(", "))
+    } else if !system::has_qemu() {
+        "no qemu-system-x86_64".into()
+    } else if kernel::cached().is_none() {
+        "no kernel for the guest in the cache".into()
+    } else {
+        return None;
+    };
+    Some(Outcome::Skipped { why, cure: Cure::Install(INSTALL.into()) })
+}
+
+/// Runs the command line's own commands.
+fn shell(context: &Context, arguments: &Arguments) -> Outcome {
+    if let Some(skipped) = missing() {
+        return skipped;
+    }
+    let files = arguments.file.iter().map(|word| place(context, word)).collect();
+    let came = match boot(context, guest(arguments, files, arguments.command.join(" "))) {
+        Ok(came) => came,
+        Err(why) => return Outcome::failed(why),
+    };
+    match came.status {
+        Some(0) => Outcome::Passed(Tally::from_output(&came.output)),
+        Some(status) => Outcome::failed(format!("the commands ended with status {status}")),
+        None => Outcome::failed(format!("the guest did not finish: {}", came.how)),
+    }
+}
+
+/// Builds the tests of windlass-verbs and runs them against the guest's device, which they may then not miss.
+fn verbs_tests(context: &Context, arguments: &Arguments) -> Outcome {
+    let packages = install::missing_packages(BUILD_PACKAGES);
+    if !packages.is_empty() {
+        let why = format!("windlass-verbs needs {} to build", packages.join(", "));
+        return Outcome::Skipped { why, cure: Cure::Install(INSTALL.into()) };
+    }
+    if let Some(skipped) = missing() {
+        return skipped;
+    }
+    let words = ["test", "--locked", "--no-run", "-p", "windlass-verbs", "--message-format=json"];
+    let built = Run::cargo(context, &words).finish(context, "guest-build");
+    if !built.success {
+        return Outcome::failed(format!("windlass-verbs did not build: {}", built.how));
+    }
+    let mut files: Vec<Placed> = arguments.file.iter().map(|word| place(context, word)).collect();
+    let mut commands = String::from("export WINDLASS_VERBS_DEVICE=required\nall=0\n");
+    for program in test_programs(&built.output) {
+        let name = program.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let to = format!("/guest/{name}");
+        commands.push_str(&format!("echo \"Running {name}\"\n{to} --test-threads=1 || all=1\n"));
+        files.push(Placed { from: program, to });
+    }
+    commands.push_str("exit $all\n");
+    let came = match boot(context, guest(arguments, files, commands)) {
+        Ok(came) => came,
+        Err(why) => return Outcome::failed(why),
+    };
+    let tally = Tally::from_output(&came.output);
+    match came.status {
+        Some(0) if tally.passed > 0 => Outcome::Passed(tally),
+        Some(0) => Outcome::Failed { tally, why: "no test ran".into() },
+        Some(status) => Outcome::Failed { tally, why: format!("the tests ended with status {status}") },
+        None => Outcome::Failed { tally, why: format!("the guest did not finish: {}", came.how) },
+    }
+}
+
+fn guest(arguments: &Arguments, files: Vec<Placed>, commands: String) -> Guest {
+    Guest {
+        hosts: arguments.hosts,
+        files,
+        memory_mib: arguments.memory_mib,
+        disk_mib: arguments.disk_mib,
+        processors: arguments.processors,
+        limit: Duration::from_secs(arguments.seconds),
+        commands,
+    }
+}
+
+/// Makes the image in a folder of its own, which goes away with the guest, and boots it.
+fn boot(context: &Context, guest: Guest) -> Result<Came, String> {
+    let kernel = kernel::cached().ok_or("no kernel in the cache")?;
+    let folder = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
+    let ramdisk = image::ramdisk(&guest, &kernel, folder.path())?;
+    let disk = image::disk(guest.disk_mib, folder.path())?;
+    Ok(boot::run(context, &guest, &kernel, &ramdisk, &disk))
+}
+
+/// `HOST[:GUEST]`; a relative path counts from where the command was called.
+fn place(context: &Context, word: &str) -> Placed {
+    let (from, to) = match word.split_once(':') {
+        Some((from, to)) => (PathBuf::from(from), to.to_string()),
+        None => {
+            let from = PathBuf::from(word);
+            let name = from.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+            (from, format!("/guest/{name}"))
+        }
+    };
+    let from = match std::env::current_dir() {
+        Ok(here) => here.join(from),
+        Err(_) => context.root.join(from),
+    };
+    Placed { from, to }
+}
+
+/// The test programs that cargo's messages name.
+fn test_programs(messages: &str) -> Vec<PathBuf> {
+    messages
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .filter(|message| message["reason"] == "compiler-artifact" && message["profile"]["test"] == true)
+        .filter_map(|message| message["executable"].as_str().map(PathBuf::from))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_programs_are_those_that_cargo_names() {
+        let messages = concat!(
+            r#"{"reason":"compiler-artifact","profile":{"test":false},"executable":"/t/bin"}"#,
+            "\n",
+            r#"{"reason":"compiler-artifact","profile":{"test":true},"executable":"/t/deps/conformance-1"}"#,
+            "\nnot json\n",
+            r#"{"reason":"build-finished","success":true}"#,
+        );
+        assert_eq!(test_programs(messages), [PathBuf::from("/t/deps/conformance-1")]);
+    }
+}
