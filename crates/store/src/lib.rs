@@ -1,8 +1,50 @@
 //! The durable media of the windlass log: mapped segment files, superblock, preallocation, flushing, locking.
+//!
+//! In the order to read it:
+//!
+//! * [`disk`]: the folder at the level of system calls: a trait, the real one, and (feature `testing`) one in memory that fails and loses power;
+//! * [`Store::create`] and [`Store::open`]: all or nothing, and recovery;
+//! * [`Store::begin`], [`Store::ready`], [`Store::memory`]: memory to append to;
+//! * [`Store::flush`]: durability; [`Store::prepare_step`]: what a helper does ahead of need;
+//! * [`Store::trim`] and [`Store::cut`]: either end; [`Store::reader`]: reading back;
+//! * [`Store::update`]: promises, histories, configurations; [`Store::close`];
+//! * [`Inspection`]: looking at a folder without write access, beside the process that has it open.
+//!
+//! Nothing here makes a thread, asks a clock or draws a random number: those are the caller's (DESIGN.md section 4).
 #![deny(unsafe_code)]
 
+mod close;
+mod counters;
+mod create;
 pub mod disk;
 mod error;
+mod flush;
+mod folder;
+mod image;
+mod inspect;
 mod names;
+mod open;
+mod options;
+mod pool;
+mod prepare;
+mod read;
+mod segment;
+mod store;
+mod superblock;
+mod trim;
 
+pub use counters::Counters;
+pub use create::CreateError;
 pub use error::{DiskCall, DiskError, MediumFailed, StoreError};
+pub use inspect::{Condition, Inspection, Report, Walk};
+pub use open::{BadHeader, OpenError, Opened};
+pub use options::{CopiedFolder, Founding, Options, Surroundings, UnsafeFilesystem};
+pub use prepare::{PrepareError, Prepared};
+pub use read::{Read, ReadError, Reader};
+pub use store::{MemoryError, Persisted, Store, UpdateError};
+pub use trim::{CutError, TrimError};
+
+#[cfg(test)]
+mod testlog;
+#[cfg(test)]
+mod tests;

@@ -66,7 +66,11 @@ fn hex_exact(hex: &str, digits: usize) -> Option<u64> {
 }
 
 pub(crate) fn segment(geometry: Geometry, segment: u64) -> String {
-    format!("{:016x}.segment", geometry.base(segment).0)
+    segment_at(geometry.base(segment))
+}
+
+pub(crate) fn segment_at(base: Lsn) -> String {
+    format!("{:016x}.segment", base.0)
 }
 
 pub(crate) fn temporary(geometry: Geometry, segment: u64) -> String {

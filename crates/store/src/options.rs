@@ -1,6 +1,6 @@
 //! How a store is made and opened.
 
-use windlass_log::{Epoch, LogId, MemberId, OpenMode};
+use windlass_log::{Epoch, Extent, LogId, MemberId, OpenMode};
 
 /// What a new log is to be. Nothing in here is chosen by the store: identities come from the caller, so that a simulation is repeatable.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -53,6 +53,9 @@ pub enum CopiedFolder {
 pub struct Options {
     /// What to do with damage.
     pub mode: OpenMode,
+    /// How much of the log opening reads. From the mark on is what recovery needs: older records are checked by who reads them, and opening checks
+    /// only that their segments are there. The strict mode always reads the whole log.
+    pub extent: Extent,
     /// Only a log of this identity; `None` takes what is there.
     pub log_id: Option<LogId>,
     /// How many bytes of log the application means to keep. Decides how many segment files are kept for reuse (kind 19).
@@ -71,6 +74,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             mode: OpenMode::Tail,
+            extent: Extent::FromMark,
             log_id: None,
             retention_bytes: 1 << 30,
             segments_ahead: 2,

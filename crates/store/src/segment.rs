@@ -11,7 +11,6 @@ pub(crate) type MapOf<D> = <<D as Disk>::File as DiskFile>::Map;
 
 /// A segment whose file is open and mapped.
 pub(crate) struct Segment<D: Disk> {
-    pub(crate) number: u64,
     pub(crate) file: D::File,
     pub(crate) map: MapOf<D>,
 }

@@ -37,7 +37,11 @@ impl Copies {
 pub(crate) fn read<D: Disk>(disk: &D, file: &D::File) -> Result<Copies, DiskError> {
     let one = |place: usize| -> Result<Result<Superblock, SuperblockError>, DiskError> {
         let mut bytes = vec![0; usize::try_from(COPY_BYTES).expect("a superblock fits memory")];
-        let count = file.read_at(&mut bytes, place as u64 * COPY_BYTES).at(DiskCall::Read, disk.path(), names::SUPERBLOCK)?;
+        let count = file.read_at(&mut bytes, place as u64 * COPY_BYTES).at(
+            DiskCall::Read,
+            disk.path(),
+            names::SUPERBLOCK,
+        )?;
         Ok(Superblock::decode(&bytes[..count]))
     };
     Ok(Copies([one(0)?, one(1)?]))

@@ -8,6 +8,8 @@
 //! and each name may or may not survive a loss of power, on its own. After an error of these calls nothing is known.
 
 mod filesystem;
+#[cfg(any(test, feature = "testing"))]
+pub mod flushing;
 mod mapping;
 mod real;
 #[cfg(any(test, feature = "testing"))]
@@ -122,6 +124,9 @@ pub trait Disk: Send + Sync + 'static {
     ///
     /// What `flock` answers, except that a folder in use is [`Locked::Busy`].
     fn lock(&self) -> Result<Locked<Self::Lock>, Errno>;
+
+    /// Whether somebody has the folder locked, without locking it; `None` where the kernel doesn't tell.
+    fn is_locked(&self) -> Option<bool>;
 
     /// Which filesystem the folder lies on.
     ///

@@ -599,6 +599,10 @@ impl Disk for TestDisk {
         Ok(Locked::Held(TestLock { disk: self.clone(), holder }))
     }
 
+    fn is_locked(&self) -> Option<bool> {
+        Some(self.state().lock_holder.is_some())
+    }
+
     fn filesystem(&self) -> Result<Filesystem, Errno> {
         Ok(Filesystem { magic: self.state().magic })
     }

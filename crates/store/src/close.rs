@@ -1,0 +1,58 @@
+//! Closing: everything on the medium, then the clean mark, then the lock.
+
+use std::sync::atomic::Ordering;
+
+use windlass_log::Lsn;
+
+use crate::disk::Disk;
+use crate::error::StoreError;
+use crate::store::{Store, UpdateError, locked};
+
+impl<D: Disk> Store<D> {
+    /// Closes the log cleanly: flushes up to `tail`, the sealed and drained end of the log, writes the clean mark, gives the lock up. Afterwards every call that
+    /// writes answers [`StoreError::Closed`]; a second call does nothing. Memory that somebody still holds stays mapped, and must not be written any more.
+    ///
+    /// Without it the next opening takes the stop for a crash: nothing flushed is lost, and a lone log goes on in a new epoch.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::MediumFailed`]: no clean mark was written; the folder is unlocked all the same.
+    pub fn close(&self, tail: Lsn) -> Result<(), StoreError> {
+        if self.closed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let result = self.close_cleanly(tail);
+        self.closed.store(true, Ordering::Release);
+        // A child that was forked off shares the lock and must not give up its parent's.
+        if !matches!(result, Err(StoreError::Forked { .. })) {
+            *locked(&self.lock) = None;
+        }
+        result
+    }
+
+    fn close_cleanly(&self, tail: Lsn) -> Result<(), StoreError> {
+        // No helper's step may be under way when the lock is given up.
+        let _preparing = locked(&self.preparing);
+        self.flush(tail)?;
+        let now = self.superblock();
+        if now.clean == Some(tail) {
+            return Ok(());
+        }
+        let marked = self.rewrite(|superblock| {
+            superblock.persisted = tail;
+            superblock.clean = Some(tail);
+        });
+        match marked {
+            Ok(()) => Ok(()),
+            Err(UpdateError::Store(error)) => Err(error),
+            Err(UpdateError::Encode(error)) => unreachable!("a mark changes no length: {error}"),
+        }
+    }
+}
+
+impl<D: Disk> Drop for Store<D> {
+    /// Gives the lock up without a clean mark, like a crash.
+    fn drop(&mut self) {
+        self.closed.store(true, Ordering::Release);
+    }
+}

@@ -1,0 +1,75 @@
+//! Making log bytes durable. DESIGN.md section 5.
+//!
+//! Invariants: `persisted` advances contiguously, and only to an LSN that was given to [`Store::flush`] before the flush began; an
+//! older segment is flushed before a newer one, so that no acknowledged record lies behind a hole (kind 27); the first error is final (kind 24).
+
+use std::sync::atomic::Ordering;
+
+use windlass_log::{Lsn, SEGMENT_HEADER_BYTES};
+
+use crate::counters::Counting;
+use crate::disk::{Disk, DiskMap};
+use crate::error::{At, DiskCall, StoreError};
+use crate::names;
+use crate::store::{Persisted, Store, locked};
+
+const PAGE_BYTES: u64 = 4096;
+
+impl<D: Disk> Store<D> {
+    /// Makes every byte of the log below `upto` durable and says how far the log now is. `upto` must be whole: an LSN that the drain
+    /// has passed, or on a backup the end of what it has parsed and checksummed; sample it just before the call, so that all who wait are served.
+    ///
+    /// Any thread may call it: a committer that leads a group, or a flush thread. Calls take turns; one whose LSN a former call has covered costs two loads.
+    /// No lock is held that an append, a reader or a grant needs. Only the pages with these bytes are written.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::MediumFailed`]: this or an earlier flush of this opening failed, nothing later is acknowledged; close and open again.
+    /// [`StoreError::Forked`], [`StoreError::Closed`]: see there. After an error the bytes may or may not be durable.
+    ///
+    /// # Panics
+    ///
+    /// If `upto` is beyond the segments that were made ready.
+    pub fn flush(&self, upto: Lsn) -> Result<Persisted, StoreError> {
+        self.usable()?;
+        if self.persisted().lsn() >= upto {
+            return Ok(self.persisted());
+        }
+        let _turn = locked(&self.flushing);
+        // While this waited for its turn a flush may have failed, or covered it.
+        self.usable()?;
+        let from = self.persisted().lsn();
+        if from >= upto {
+            return Ok(self.persisted());
+        }
+        self.flush_range(from, upto)?;
+        self.persisted.store(upto.0, Ordering::Release);
+        Counting::add(&self.counting.flushes, 1);
+        Counting::add(&self.counting.flushed_bytes, upto.0 - from.0);
+        Ok(Persisted::new(upto))
+    }
+
+    /// Flushes the pages of `[from, upto)`, segment by segment, oldest first.
+    fn flush_range(&self, from: Lsn, upto: Lsn) -> Result<(), StoreError> {
+        let geometry = self.geometry;
+        for number in geometry.segment_of(from)..=geometry.segment_of(upto) {
+            let base = geometry.base(number).0;
+            let start = from.0.max(base + SEGMENT_HEADER_BYTES) - base;
+            let end = upto.0.min(base + geometry.segment_bytes()).saturating_sub(base);
+            // At the first record of a segment nothing lies in it yet, and it need not be there.
+            if start >= end {
+                continue;
+            }
+            let found = self.segments().get(&number).cloned();
+            let segment = found.expect("a flush stays within the segments that were made ready");
+            let pages = start / PAGE_BYTES * PAGE_BYTES..end.next_multiple_of(PAGE_BYTES);
+            Counting::add(&self.counting.flushed_page_bytes, pages.end - pages.start);
+            let name = || names::segment(geometry, number);
+            if let Err(errno) = segment.map.flush_range(pages) {
+                let error = Err::<(), _>(errno).at(DiskCall::FlushRange, self.disk.path(), &name());
+                return error.map_err(|error| self.fail(error));
+            }
+        }
+        Ok(())
+    }
+}

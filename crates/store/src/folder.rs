@@ -1,0 +1,97 @@
+//! Looking at a log's folder: is it one, on what filesystem, who has it open, which files are there.
+
+use std::collections::BTreeMap;
+
+use windlass_log::{Geometry, Lsn};
+
+use crate::disk::{Access, Disk, DiskFile, FileIdentity, Filesystem, FilesystemClass, Locked};
+use crate::error::{At, DiskCall, DiskError};
+use crate::names::{self, Name};
+use crate::options::UnsafeFilesystem;
+
+/// The store's files in a folder, by what their names say.
+#[derive(Debug, Default)]
+pub(crate) struct Listing {
+    pub(crate) superblock: bool,
+    /// Segment files by base LSN, with their lengths.
+    pub(crate) segments: BTreeMap<Lsn, u64>,
+    /// Free files by number, with their lengths.
+    pub(crate) free: BTreeMap<u32, u64>,
+    /// Left by a crash.
+    pub(crate) temporaries: Vec<String>,
+    /// Not the store's. A mount point's `lost+found` is none of these.
+    pub(crate) foreign: Vec<String>,
+}
+
+pub(crate) fn list<D: Disk>(disk: &D) -> Result<Listing, DiskError> {
+    let mut listing = Listing::default();
+    for entry in disk.list().at(DiskCall::List, disk.path(), "")? {
+        match Name::parse(&entry.name) {
+            Name::Superblock => listing.superblock = true,
+            Name::Segment(base) => drop(listing.segments.insert(base, entry.len_bytes)),
+            Name::Free(number) => drop(listing.free.insert(number, entry.len_bytes)),
+            Name::Temporary => listing.temporaries.push(entry.name),
+            Name::Reserve | Name::Owner => {}
+            Name::Foreign if entry.name == "lost+found" => {}
+            Name::Foreign => listing.foreign.push(entry.name),
+        }
+    }
+    Ok(listing)
+}
+
+impl Listing {
+    /// The first segment whose base is no multiple of the segment size or whose length is another.
+    pub(crate) fn misfit(&self, geometry: Geometry) -> Option<(Lsn, u64)> {
+        let fits = |base: Lsn, len: u64| geometry.offset_of(base) == 0 && len == geometry.segment_bytes();
+        self.segments.iter().map(|(base, len)| (*base, *len)).find(|(base, len)| !fits(*base, *len))
+    }
+}
+
+/// The filesystem, if it is one to use.
+pub(crate) fn check_filesystem<D: Disk>(
+    disk: &D,
+    policy: UnsafeFilesystem,
+) -> Result<Result<Filesystem, Filesystem>, DiskError> {
+    let filesystem = disk.filesystem().at(DiskCall::Stat, disk.path(), "")?;
+    let safe = match filesystem.class() {
+        FilesystemClass::Local
+        | FilesystemClass::Memory
+        | FilesystemClass::Layered
+        | FilesystemClass::Unknown => true,
+        FilesystemClass::CopyOnWrite | FilesystemClass::Network => policy == UnsafeFilesystem::Use,
+    };
+    Ok(if safe { Ok(filesystem) } else { Err(filesystem) })
+}
+
+/// Locks the folder and writes down who has it.
+pub(crate) fn lock<D: Disk>(disk: &D) -> Result<Result<D::Lock, Option<u32>>, DiskError> {
+    match disk.lock().at(DiskCall::Lock, disk.path(), "")? {
+        Locked::Held(lock) => {
+            write_owner(disk);
+            Ok(Ok(lock))
+        }
+        Locked::Busy => Ok(Err(read_owner(disk))),
+    }
+}
+
+/// Information for the next opener alone: the lock decides. So a full or read-only disk is no obstacle.
+fn write_owner<D: Disk>(disk: &D) {
+    let text = format!("{:>10}\n", disk.process_id());
+    let file = disk.open(names::OWNER, Access::ReadWrite).or_else(|_| disk.create(names::OWNER));
+    if let Ok(file) = file {
+        let _ = file.write_at(text.as_bytes(), 0);
+    }
+}
+
+/// The process that last locked the folder.
+pub(crate) fn read_owner<D: Disk>(disk: &D) -> Option<u32> {
+    let mut text = [0; 11];
+    let count = disk.open(names::OWNER, Access::Read).ok()?.read_at(&mut text, 0).ok()?;
+    std::str::from_utf8(&text[..count]).ok()?.trim().parse().ok()
+}
+
+/// A fingerprint of the superblock file's identity (FNV-1a, 64 bits): a copy of the folder has another one, also under the same path.
+pub(crate) fn place_of(identity: FileIdentity) -> u64 {
+    let bytes = identity.inode.to_le_bytes().into_iter().chain(identity.born_ns.to_le_bytes());
+    bytes.fold(0xCBF2_9CE4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3))
+}

@@ -1,0 +1,236 @@
+//! Looking at a log's folder without write access and without its lock, beside the process that has it open.
+//!
+//! Nothing is created, locked, mapped or changed. What a running process is doing meanwhile is allowed for: its unpublished tail is no tear, and
+//! segments that it trims away are not missed.
+
+use std::path::PathBuf;
+
+use windlass_log::{
+    Class, Extent, Geometry, LogId, Lsn, Record, Scan, ScanError, Shape, Step, Stop, Superblock, Verdict,
+};
+
+use crate::disk::{Access, Disk};
+use crate::folder;
+use crate::image::{Files, OpenFile};
+use crate::names;
+use crate::open::{self, Identified, OpenError, judge_folder};
+use crate::read::ReadError;
+
+/// A log's folder, opened for reading.
+pub struct Inspection<D: Disk> {
+    disk: D,
+    file: D::File,
+    geometry: Geometry,
+    superblock: Superblock,
+}
+
+/// What a folder's log is like.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Condition {
+    /// Whole up to its end.
+    Clean,
+    /// Whole up to its end, and a process is appending to it.
+    InUse,
+    /// It ends in a torn record, as after a crash, above everything known to be on the medium.
+    TornTail,
+    /// Something that was on the medium is lost.
+    Damaged,
+    /// Something in it belongs to another log or a later version.
+    Foreign,
+}
+
+/// What verifying found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Report {
+    /// In a word.
+    pub condition: Condition,
+    /// In full: row, place and reason.
+    pub verdict: Verdict,
+    /// The file that the verdict's place is in.
+    pub file: PathBuf,
+    /// Where in it, in bytes.
+    pub offset: u64,
+    /// The first LSN that is retained.
+    pub trimmed: Lsn,
+}
+
+impl<D: Disk> std::fmt::Debug for Inspection<D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Inspection").field("folder", &self.disk.path()).finish_non_exhaustive()
+    }
+}
+
+impl<D: Disk> Inspection<D> {
+    /// Opens the folder for reading: needs no write access, creates nothing (kind 37). `log_id`: only a log of this identity.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError::NoLog`], [`OpenError::Superblock`], [`OpenError::ForeignLog`], [`OpenError::Disk`].
+    pub fn open(disk: D, log_id: Option<LogId>) -> Result<Inspection<D>, OpenError> {
+        let Identified { file, now, geometry, .. } = open::identify(&disk, Access::Read, log_id)?;
+        Ok(Inspection { disk, file, geometry, superblock: now })
+    }
+
+    /// The superblock as it was when it was last read.
+    #[must_use]
+    pub fn superblock(&self) -> &Superblock {
+        &self.superblock
+    }
+
+    /// The arithmetic of this log's LSNs.
+    #[must_use]
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// Reads the superblock again.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError::Superblock`], [`OpenError::Disk`].
+    pub fn refresh(&mut self) -> Result<(), OpenError> {
+        // A copy that is just being written is torn for a moment, and the other one is whole.
+        let newest = crate::superblock::read(&self.disk, &self.file)?.newest();
+        self.superblock = newest.map_err(|cause| OpenError::Superblock {
+            file: self.disk.path().join(names::SUPERBLOCK),
+            cause,
+        })?;
+        Ok(())
+    }
+
+    /// Whether a process has the log open, where the kernel tells; a process in another container may not show.
+    #[must_use]
+    pub fn in_use(&self) -> Option<bool> {
+        self.disk.is_locked()
+    }
+
+    /// The process that last opened the log for writing, as it wrote down itself.
+    #[must_use]
+    pub fn owner(&self) -> Option<u32> {
+        folder::read_owner(&self.disk)
+    }
+
+    /// Segment files and free files, and the bytes that they take.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError::Disk`].
+    pub fn files(&self) -> Result<(u64, u64, u64), OpenError> {
+        let listing = folder::list(&self.disk)?;
+        let bytes = listing.segments.values().chain(listing.free.values()).sum();
+        Ok((listing.segments.len() as u64, listing.free.len() as u64, bytes))
+    }
+
+    /// Reads the whole log, record by record, and judges it. Memory stays flat.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError::Disk`]: it could not be read, which says nothing of the log; [`OpenError::SegmentFile`], [`OpenError::SegmentMissing`]: damage to whole files.
+    pub fn verify(&mut self) -> Result<Report, OpenError> {
+        loop {
+            let in_use = self.in_use() == Some(true);
+            self.refresh()?;
+            let trimmed = self.superblock.trimmed;
+            if !in_use && let Some((base, len_bytes)) = folder::list(&self.disk)?.misfit(self.geometry) {
+                let file = self.disk.path().join(names::segment_at(base));
+                return Err(OpenError::SegmentFile {
+                    file,
+                    base,
+                    len_bytes,
+                    segment_bytes: self.geometry.segment_bytes(),
+                });
+            }
+            let verdict = judge_folder(&self.disk, &self.superblock, self.geometry, Extent::Whole)?;
+            let condition = self.condition(&verdict, in_use);
+            if in_use && !matches!(condition, Condition::InUse) {
+                // The process may have trimmed, cut or closed since the superblock was read: only what stays counts.
+                let before = self.superblock.generation;
+                self.refresh()?;
+                if self.superblock.generation != before {
+                    continue;
+                }
+            }
+            let number = self.geometry.segment_of(verdict.stop.lsn);
+            return Ok(Report {
+                condition,
+                file: self.disk.path().join(names::segment(self.geometry, number)),
+                offset: self.geometry.offset_of(verdict.stop.lsn),
+                verdict,
+                trimmed,
+            });
+        }
+    }
+
+    fn condition(&self, verdict: &Verdict, in_use: bool) -> Condition {
+        match verdict.class() {
+            Class::End | Class::Torn if in_use => Condition::InUse,
+            Class::End => Condition::Clean,
+            Class::Torn => Condition::TornTail,
+            Class::Damage => Condition::Damaged,
+            Class::Foreign => Condition::Foreign,
+        }
+    }
+
+    /// Goes through the records from `from`, a record's start, on.
+    #[must_use]
+    pub fn walk(&self, from: Lsn) -> Walk<'_, D> {
+        let shape = Shape {
+            geometry: self.geometry,
+            log_id: self.superblock.log_id,
+            history: self.superblock.history.clone(),
+        };
+        Walk { inspection: self, scan: Scan::new(shape, self.geometry.normalize(from), None), file: None }
+    }
+}
+
+/// A walk over the records of a folder that is being inspected.
+pub struct Walk<'i, D: Disk> {
+    inspection: &'i Inspection<D>,
+    scan: Scan,
+    file: OpenFile<D>,
+}
+
+impl<D: Disk> std::fmt::Debug for Walk<'_, D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Walk").field("at", &self.scan.at()).finish_non_exhaustive()
+    }
+}
+
+impl<D: Disk> Walk<'_, D> {
+    /// The next whole record, or where and why there is none: what that means is [`Inspection::verify`]'s to say.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError::Purged`]: before the trim point; [`ReadError::Memory`], [`ReadError::Disk`]: it could not be read.
+    pub fn step(&mut self) -> Result<Result<Record<'_>, Stop>, ReadError> {
+        let first = self.inspection.superblock.trimmed;
+        let lsn = self.scan.at();
+        if lsn < first {
+            return Err(ReadError::Purged { lsn, first });
+        }
+        let mut files = Files::new(&self.inspection.disk, self.inspection.geometry, &mut self.file);
+        match self.scan.step(&mut files) {
+            Ok(Step::Record(record)) => Ok(Ok(record)),
+            Ok(Step::Stop(stop)) => Ok(Err(stop)),
+            Err(ScanError::Image { error, .. }) => Err(error.into()),
+            Err(ScanError::Memory { lsn, bytes }) => Err(ReadError::Memory { lsn, bytes }),
+        }
+    }
+
+    /// Goes on at the next whole record behind a stop, for salvage; `None` if there is none.
+    ///
+    /// # Errors
+    ///
+    /// As [`Walk::step`].
+    pub fn skip_damage(&mut self) -> Result<Option<Lsn>, ReadError> {
+        let geometry = self.inspection.geometry;
+        let listing = folder::list(&self.inspection.disk)?;
+        let end = listing.segments.keys().next_back().map_or(0, |base| geometry.segment_of(*base) + 1);
+        let mut files = Files::new(&self.inspection.disk, geometry, &mut self.file);
+        match self.scan.resync(&mut files, end) {
+            Ok(found) => Ok(found),
+            Err(ScanError::Image { error, .. }) => Err(error.into()),
+            Err(ScanError::Memory { lsn, bytes }) => Err(ReadError::Memory { lsn, bytes }),
+        }
+    }
+}

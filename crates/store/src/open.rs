@@ -1,0 +1,544 @@
+//! Opening a log: from the folder as a crash left it to a store that appends can use. DESIGN.md section 6.
+//!
+//! ```text
+//!  filesystem → lock → superblock → place → mend the other copy → files → verdict
+//!       → destroy a torn record at the tail → write [persisted mark, tail) again and flush (R-11)
+//!       → superblock: mark, boot, new epoch (R-12) → reuse released files → map from the tail on
+//! ```
+//!
+//! Invariant: each step leaves a folder from which opening comes to the same end, however often it is interrupted (kind 10, I-7): names change only for files
+//! without log, bytes are rewritten with what they are, and the superblock changes last.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Mutex, OnceLock, RwLock};
+
+use windlass_log::{
+    Action, Chain, Class, Epoch, EpochStart, Extent, Geometry, HistoryError, LogId, Lsn, Marks, NoSuperblock,
+    OpenMode, SEGMENT_HEADER, SEGMENT_HEADER_BYTES, Salt, ScanError, SegmentHeader, SegmentHeaderError,
+    Shape, Superblock, SuperblockEncodeError, Verdict, judge,
+};
+
+use crate::counters::Counting;
+use crate::disk::{Access, Disk, DiskFile, Errno, Filesystem};
+use crate::error::{At, DiskCall, DiskError};
+use crate::folder::{self, Listing};
+use crate::image::Files;
+use crate::names;
+use crate::options::{CopiedFolder, Options, Surroundings};
+use crate::pool::Pool;
+use crate::prepare::make_reserve;
+use crate::store::{Control, Preparing, Store};
+use crate::superblock;
+use crate::trim::destroy_record;
+
+/// How an opening found the log and what it did to it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Opened {
+    /// The end of the log: where the next record goes. Everything below is on the medium.
+    pub tail: Lsn,
+    /// The chain at the tail, for the epoch that goes on there; `None` in the log of a member that nobody has led yet.
+    pub chain: Option<Chain>,
+    /// What recovery found before it changed anything.
+    pub verdict: Verdict,
+    /// Whether the last stop was clean.
+    pub clean: bool,
+    /// Whether the machine was booted since, without a clean stop: what was not flushed is gone (R-19).
+    pub memory_lost: bool,
+    /// Whether the folder is a copy that was taken over.
+    pub copied: bool,
+    /// Whether a torn end was cut off at the tail: what is there was above everything known to be on the medium.
+    pub cut: bool,
+    /// Bytes below the tail that were written again because no mark said that they had reached the medium (R-11).
+    pub rewritten_bytes: u64,
+    /// The epoch that a lone log's next records get; `None` for a member of a group.
+    pub epoch: Option<Epoch>,
+    /// The filesystem under the folder.
+    pub filesystem: Filesystem,
+}
+
+/// Why a log was not opened. Nothing in the folder has changed, unless a step of recovery itself failed, which the next opening repeats.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// There is no log: create one, in an empty folder.
+    #[error("{} holds no log{}", folder.display(), if *empty { ": create one" } else { ", and something else: check the path" })]
+    NoLog {
+        /// The folder.
+        folder: PathBuf,
+        /// Whether it is empty.
+        empty: bool,
+    },
+    /// Another process, or this one, has it open: close it there. Tools may look at it read-only.
+    #[error("{} is in use by {}", folder.display(), holder_text(*holder))]
+    InUse {
+        /// The folder.
+        folder: PathBuf,
+        /// The process that says that it has it.
+        holder: Option<u32>,
+    },
+    /// The store's promises don't hold on this filesystem: move the folder, or allow it by name.
+    #[error("{} is on {filesystem}, where preallocated blocks, locks or shared mappings can't be relied on: move it to a local filesystem such as ext4 or xfs, or allow unsafe filesystems", folder.display())]
+    Filesystem {
+        /// The folder.
+        folder: PathBuf,
+        /// The filesystem.
+        filesystem: Filesystem,
+    },
+    /// The superblock can't be used: the folder is never initialised over it.
+    #[error("{}: {cause}", file.display())]
+    Superblock {
+        /// The superblock's file.
+        file: PathBuf,
+        /// What is wrong with its copies.
+        cause: NoSuperblock,
+    },
+    /// The folder is another log's: check the path.
+    #[error("{} holds log {found}, not {expected}", folder.display())]
+    ForeignLog {
+        /// The folder.
+        folder: PathBuf,
+        /// The log asked for.
+        expected: LogId,
+        /// The log there.
+        found: LogId,
+    },
+    /// The folder of a group's member was copied: two members with one identity must never vote. Start the copy from an empty folder, or take it over as a new member.
+    #[error("{} is a copy of another folder of log {log_id}: a copied member must not vote; start it from an empty folder, or take the copy over as a new member", folder.display())]
+    Copied {
+        /// The folder.
+        folder: PathBuf,
+        /// The log.
+        log_id: LogId,
+    },
+    /// A segment file has a wrong length or name: something else has been at the folder. Restore it from a copy.
+    #[error("{}: a segment of {len_bytes} bytes at LSN {base}, segments have {segment_bytes}: the file was cut short, grown or renamed; restore it from a copy", file.display())]
+    SegmentFile {
+        /// The file.
+        file: PathBuf,
+        /// The LSN in its name.
+        base: Lsn,
+        /// Its length.
+        len_bytes: u64,
+        /// The length that it must have.
+        segment_bytes: u64,
+    },
+    /// A segment's header is damaged or another's. Restore the file from a copy.
+    #[error("{}: damage at LSN {base}, offset 0: {cause}; restore the file from a copy, or salvage what is readable", file.display())]
+    SegmentHeader {
+        /// The file.
+        file: PathBuf,
+        /// The LSN that the file begins with.
+        base: Lsn,
+        /// What is wrong.
+        cause: BadHeader,
+    },
+    /// The log can't be opened in this mode. [`Row`](windlass_log::Row) and reason say what was found: damage (restore the file from a copy, or salvage what is readable), a file of another log or a later
+    /// version (take that away, or open with that version), or in the strict mode a torn end as after a crash (the mode `tail` cuts it off).
+    #[error("{}: {} at LSN {}, offset {offset}: {}; the log was on the medium up to LSN {}{}", file.display(), class_text(verdict), verdict.stop.lsn, verdict.stop.reason, verdict.flushed, remedy(verdict))]
+    Refused {
+        /// The file.
+        file: PathBuf,
+        /// Where in it.
+        offset: u64,
+        /// What recovery found.
+        verdict: Box<Verdict>,
+    },
+    /// A segment between the trim point and the tail is gone. Restore the file from a copy.
+    #[error("{} is missing: it held the log from LSN {base} on; restore it from a copy, or salvage what is readable", file.display())]
+    SegmentMissing {
+        /// The file.
+        file: PathBuf,
+        /// The LSN that it began with.
+        base: Lsn,
+    },
+    /// Salvaging never writes: inspect the folder read-only instead.
+    #[error("the mode `salvage` reads only: inspect the folder instead of opening it")]
+    Salvage,
+    /// The log has had too many epochs since its trim point: open it read-only, or trim it with a store that is open.
+    #[error(transparent)]
+    History(#[from] HistoryError),
+    /// The superblock can't hold what it held: a defect.
+    #[error(transparent)]
+    Encode(#[from] SuperblockEncodeError),
+    /// No memory to check a record.
+    #[error("no memory to check the record of {bytes} bytes at LSN {lsn}")]
+    Memory {
+        /// The record's LSN.
+        lsn: Lsn,
+        /// Its length.
+        bytes: u64,
+    },
+    /// A system call failed. An error of reading is never taken for the end of the log.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+}
+
+/// What is wrong with a segment's header.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum BadHeader {
+    /// It does not parse.
+    #[error(transparent)]
+    Unreadable(#[from] SegmentHeaderError),
+    /// It is of another log, place or size.
+    #[error("the header is of log {}, LSN {}, {} bytes", .0.log_id, .0.base, .0.segment_bytes)]
+    Other(SegmentHeader),
+}
+
+fn class_text(verdict: &Verdict) -> &'static str {
+    match verdict.class() {
+        Class::End => "the end",
+        Class::Torn => "a torn end",
+        Class::Damage => "damage",
+        Class::Foreign => "something of another log or a later version",
+    }
+}
+
+fn remedy(verdict: &Verdict) -> &'static str {
+    match verdict.class() {
+        Class::End => "",
+        Class::Torn => "; opening in the mode `tail` cuts it off",
+        Class::Damage => "; restore the file from a copy, or salvage what is readable",
+        Class::Foreign => "; take the file away, or open the log with that version",
+    }
+}
+
+pub(crate) fn holder_text(holder: Option<u32>) -> impl fmt::Display {
+    holder.map_or_else(|| "another process".to_owned(), |process| format!("process {process}"))
+}
+
+/// The superblock of a folder, identified.
+pub(crate) struct Identified<D: Disk> {
+    pub(crate) file: D::File,
+    pub(crate) now: Superblock,
+    pub(crate) geometry: Geometry,
+    pub(crate) copies: superblock::Copies,
+}
+
+/// Opens and reads the superblock.
+pub(crate) fn identify<D: Disk>(
+    disk: &D,
+    access: Access,
+    expected: Option<LogId>,
+) -> Result<Identified<D>, OpenError> {
+    let file = match superblock::open(disk, access) {
+        Ok(file) => file,
+        Err(error) if error.errno == Errno::NOENT => {
+            let empty = disk.list().at(DiskCall::List, disk.path(), "")?.is_empty();
+            return Err(OpenError::NoLog { folder: disk.path().to_path_buf(), empty });
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let copies = superblock::read(disk, &file)?;
+    let newest = copies.newest();
+    let now =
+        newest.map_err(|cause| OpenError::Superblock { file: disk.path().join(names::SUPERBLOCK), cause })?;
+    match expected {
+        Some(expected) if expected != now.log_id => {
+            Err(OpenError::ForeignLog { folder: disk.path().to_path_buf(), expected, found: now.log_id })
+        }
+        Some(_) | None => {
+            let geometry =
+                Geometry::new(now.segment_bytes).expect("a superblock that was decoded has a segment size");
+            Ok(Identified { file, now, geometry, copies })
+        }
+    }
+}
+
+impl<D: Disk> Store<D> {
+    /// Opens a log: locks the folder, recovers, and leaves everything below [`Opened::tail`] on the medium. May be interrupted at any point and repeated.
+    ///
+    /// A lone log that was not closed cleanly gets a new epoch at its tail (R-12), as does one whose folder is a copy.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`].
+    pub fn open(disk: D, around: &Surroundings, options: &Options) -> Result<(Store<D>, Opened), OpenError> {
+        if options.mode == OpenMode::Salvage {
+            return Err(OpenError::Salvage);
+        }
+        // Before the lock, so that a folder that is no log stays untouched.
+        drop(identify(&disk, Access::Read, options.log_id)?);
+        match folder::lock(&disk)? {
+            Ok(lock) => open_locked(disk, lock, around, options),
+            Err(holder) => Err(OpenError::InUse { folder: disk.path().to_path_buf(), holder }),
+        }
+    }
+}
+
+pub(crate) fn open_locked<D: Disk>(
+    disk: D,
+    lock: D::Lock,
+    around: &Surroundings,
+    options: &Options,
+) -> Result<(Store<D>, Opened), OpenError> {
+    let device_bytes_before = disk.device_written_bytes();
+    let filesystem = folder::check_filesystem(&disk, options.unsafe_filesystem)?
+        .map_err(|filesystem| OpenError::Filesystem { folder: disk.path().to_path_buf(), filesystem })?;
+    let Identified { file, now, geometry, copies } = identify(&disk, Access::ReadWrite, options.log_id)?;
+    let place = folder::place_of(file.identity().at(DiskCall::Stat, disk.path(), names::SUPERBLOCK)?);
+    let copied = place != now.place;
+    let lone = now.configuration.is_empty();
+    if copied && !lone && options.copied_folder == CopiedFolder::Judge {
+        return Err(OpenError::Copied { folder: disk.path().to_path_buf(), log_id: now.log_id });
+    }
+    let listing = folder::list(&disk)?;
+    let verdict = examine(&disk, &now, geometry, &listing, options)?;
+
+    // From here on the folder is changed.
+    if let Some(stale) = copies.stale(&now) {
+        superblock::mend(&disk, &file, stale, &now.encode()?)?;
+    }
+    let clean = now.clean.is_some();
+    let tail = verdict.tail();
+    let cut = verdict.action(options.mode) == Action::Cut;
+    if cut {
+        destroy_torn(&disk, geometry, tail)?;
+    }
+    let rewritten_bytes = if clean { 0 } else { rewrite_in_place(&disk, geometry, now.persisted, tail)? };
+    let mut next = now.clone();
+    // A lone log also needs a new epoch where the scan met nothing to take the chain from.
+    if !clean || copied || (lone && verdict.chain.is_none()) {
+        settle(&mut next, tail, around, place, lone, copied)?;
+        next.generation += 1;
+        superblock::write_both(&disk, &file, &next.encode()?)?;
+    }
+    let memory_lost = !clean && now.boot_id != around.boot_id;
+    let epoch = if lone { next.history.last().map(|last| last.epoch) } else { None };
+    let begun = next.history.last().filter(|last| last.start == tail);
+    let begin = |last: EpochStart| Chain::begin(&Salt::new(next.log_id).key(last.epoch), tail);
+    let chain = begun.map(begin).or(verdict.chain);
+    let control = Control { file, now: next };
+    let store = assemble(disk, lock, options, geometry, control, tail, listing, device_bytes_before)?;
+    let opened =
+        Opened { tail, chain, verdict, clean, memory_lost, copied, cut, rewritten_bytes, epoch, filesystem };
+    Ok((store, opened))
+}
+
+/// Judges what is there; changes nothing.
+fn examine<D: Disk>(
+    disk: &D,
+    now: &Superblock,
+    geometry: Geometry,
+    listing: &Listing,
+    options: &Options,
+) -> Result<Verdict, OpenError> {
+    if let Some((base, len_bytes)) = listing.misfit(geometry) {
+        let file = disk.path().join(names::segment_at(base));
+        return Err(OpenError::SegmentFile {
+            file,
+            base,
+            len_bytes,
+            segment_bytes: geometry.segment_bytes(),
+        });
+    }
+    let extent = if options.mode == OpenMode::Strict { Extent::Whole } else { options.extent };
+    let mut verdict = judge_folder(disk, now, geometry, extent)?;
+    let lone = now.configuration.is_empty();
+    if verdict.chain.is_none() && !lone && verdict.tail() > now.trimmed && extent == Extent::FromMark {
+        verdict = judge_folder(disk, now, geometry, Extent::Whole)?;
+    }
+    let lsn = verdict.stop.lsn;
+    if verdict.action(options.mode) == Action::Refuse {
+        let file = disk.path().join(names::segment(geometry, geometry.segment_of(lsn)));
+        return Err(OpenError::Refused { file, offset: geometry.offset_of(lsn), verdict: Box::new(verdict) });
+    }
+    // Segments that the verdict did not look into must at least be there, and what they say they are.
+    for number in geometry.segment_of(now.trimmed)..geometry.segment_of(verdict.from.min(lsn)) {
+        let (base, name) = (geometry.base(number), names::segment(geometry, number));
+        if !listing.segments.contains_key(&base) {
+            return Err(OpenError::SegmentMissing { file: disk.path().join(name), base });
+        }
+        if let Err(cause) = header_of(disk, geometry, number, now.log_id)? {
+            return Err(OpenError::SegmentHeader { file: disk.path().join(name), base, cause });
+        }
+    }
+    Ok(verdict)
+}
+
+/// The log's verdict on the folder's image.
+pub(crate) fn judge_folder<D: Disk>(
+    disk: &D,
+    now: &Superblock,
+    geometry: Geometry,
+    extent: Extent,
+) -> Result<Verdict, OpenError> {
+    let shape = Shape { geometry, log_id: now.log_id, history: now.history.clone() };
+    let marks =
+        Marks { trimmed: now.trimmed, persisted: now.persisted, clean: now.clean, member: now.member };
+    let mut open = None;
+    judge(&mut Files::new(disk, geometry, &mut open), &shape, &marks, extent, |_| {}).map_err(|error| {
+        match error {
+            ScanError::Image { error, .. } => OpenError::Disk(error),
+            // A scan for a verdict never needs more than its first buffer.
+            ScanError::Memory { lsn, bytes } => OpenError::Memory { lsn, bytes },
+        }
+    })
+}
+
+/// Whether a segment's file begins with the header that it must have.
+fn header_of<D: Disk>(
+    disk: &D,
+    geometry: Geometry,
+    number: u64,
+    log_id: LogId,
+) -> Result<Result<(), BadHeader>, DiskError> {
+    let name = names::segment(geometry, number);
+    let file = disk.open(&name, Access::Read).at(DiskCall::Open, disk.path(), &name)?;
+    let mut bytes = [0; SEGMENT_HEADER];
+    let count = file.read_at(&mut bytes, 0).at(DiskCall::Read, disk.path(), &name)?;
+    let header = match SegmentHeader::decode(&bytes[..count]) {
+        Ok(header) => header,
+        Err(error) => return Ok(Err(error.into())),
+    };
+    let right = header.log_id == log_id
+        && header.base == geometry.base(number)
+        && header.segment_bytes == geometry.segment_bytes();
+    Ok(if right { Ok(()) } else { Err(BadHeader::Other(header)) })
+}
+
+/// What the superblock is to say of a log that was recovered: everything up to the tail is on the medium now; a lone log goes on in a new epoch (R-12).
+fn settle(
+    next: &mut Superblock,
+    tail: Lsn,
+    around: &Surroundings,
+    place: u64,
+    lone: bool,
+    copied: bool,
+) -> Result<(), OpenError> {
+    next.persisted = tail;
+    next.clean = None;
+    next.boot_id = around.boot_id;
+    next.place = place;
+    if copied {
+        next.incarnation = around.incarnation;
+    }
+    if lone {
+        let epoch = next.promised.next_for(next.member);
+        next.history.extend(epoch, tail)?;
+        next.promised = epoch;
+    }
+    Ok(())
+}
+
+/// Writes the pages of `[from, tail)` again with what they hold, and flushes them: a page cache that outlived a process may hold bytes that never reached the medium, or failed to,
+/// and count them as clean (R-11, kinds 24 and 30).
+fn rewrite_in_place<D: Disk>(disk: &D, geometry: Geometry, from: Lsn, tail: Lsn) -> Result<u64, DiskError> {
+    const PIECE_BYTES: u64 = 64 << 10;
+    const PAGE_BYTES: u64 = 4096;
+    let mut rewritten = 0;
+    let mut buffer = vec![0; usize::try_from(PIECE_BYTES).expect("a piece fits memory")];
+    for number in geometry.segment_of(from)..=geometry.segment_of(tail) {
+        let base = geometry.base(number).0;
+        let start = from.0.max(base + SEGMENT_HEADER_BYTES) - base;
+        let end = tail.0.min(base + geometry.segment_bytes()).saturating_sub(base);
+        if start >= end {
+            continue;
+        }
+        let name = names::segment(geometry, number);
+        let file = disk.open(&name, Access::ReadWrite).at(DiskCall::Open, disk.path(), &name)?;
+        let end = end.next_multiple_of(PAGE_BYTES);
+        let mut offset = start / PAGE_BYTES * PAGE_BYTES;
+        while offset < end {
+            let piece =
+                &mut buffer[..usize::try_from((end - offset).min(PIECE_BYTES)).expect("a piece fits memory")];
+            let count = file.read_at(piece, offset).at(DiskCall::Read, disk.path(), &name)?;
+            // In pages, so that no larger folios come into being than there are (DESIGN.md section 5).
+            for (page, at) in piece[..count]
+                .chunks(usize::try_from(PAGE_BYTES).expect("a page fits memory"))
+                .zip((offset..).step_by(4096))
+            {
+                file.write_at(page, at).at(DiskCall::Write, disk.path(), &name)?;
+            }
+            rewritten += count as u64;
+            offset += piece.len() as u64;
+        }
+        file.sync().at(DiskCall::Sync, disk.path(), &name)?;
+    }
+    Ok(rewritten)
+}
+
+/// Destroys what is left of the record at the tail, so that nothing that is appended later can make it whole (kind 4).
+fn destroy_torn<D: Disk>(disk: &D, geometry: Geometry, tail: Lsn) -> Result<(), DiskError> {
+    let name = names::segment(geometry, geometry.segment_of(tail));
+    match disk.open(&name, Access::ReadWrite) {
+        Ok(file) => {
+            destroy_record::<D>(&file, geometry.offset_of(tail)).at(DiskCall::Sync, disk.path(), &name)
+        }
+        Err(Errno::NOENT) => Ok(()),
+        Err(errno) => Err(errno).at(DiskCall::Open, disk.path(), &name),
+    }
+}
+
+/// The store over a recovered folder: files without log go to the pool, segments from the tail on are opened and mapped.
+#[expect(clippy::too_many_arguments, reason = "the parts of one value, each from another step")]
+fn assemble<D: Disk>(
+    disk: D,
+    lock: D::Lock,
+    options: &Options,
+    geometry: Geometry,
+    control: Control<D>,
+    tail: Lsn,
+    listing: Listing,
+    device_bytes_before: Option<u64>,
+) -> Result<Store<D>, OpenError> {
+    let first = geometry.segment_of(control.now.trimmed);
+    let tail_segment = geometry.segment_of(tail);
+    for name in &listing.temporaries {
+        disk.remove(name).at(DiskCall::Remove, disk.path(), name)?;
+    }
+    let mut pool: Pool<D> = Pool { free: Vec::new(), released: Vec::new(), live: 0 };
+    for (number, len) in &listing.free {
+        if *len == geometry.segment_bytes() {
+            pool.free.push(*number);
+        } else {
+            let name = names::free(*number);
+            disk.remove(&name).at(DiskCall::Remove, disk.path(), &name)?;
+        }
+    }
+    let store = Store {
+        opener: disk.process_id(),
+        options: *options,
+        geometry,
+        log_id: control.now.log_id,
+        lock: Mutex::new(Some(lock)),
+        preparing: Mutex::new(Preparing::default()),
+        flushing: Mutex::new(()),
+        persisted: AtomicU64::new(tail.0),
+        trimmed: AtomicU64::new(control.now.trimmed.0),
+        released_below: AtomicU64::new(first),
+        superblock: Mutex::new(control),
+        segments: RwLock::new(BTreeMap::new()),
+        running: AtomicBool::new(false),
+        closed: AtomicBool::new(false),
+        failed: OnceLock::new(),
+        counting: Counting::default(),
+        device_bytes_before,
+        pool: Mutex::new(pool),
+        disk,
+    };
+    let mut ahead = tail_segment;
+    let mut pool = crate::store::locked(&store.pool);
+    for base in listing.segments.keys() {
+        let number = geometry.segment_of(*base);
+        if number < first {
+            pool.released.push((number, None));
+        } else if number < tail_segment {
+            pool.live += 1;
+        } else if number == ahead && header_of(&store.disk, geometry, number, store.log_id)?.is_ok() {
+            let segment = store.open_segment(number)?;
+            store.segments_mut().insert(number, segment);
+            pool.live += 1;
+            ahead += 1;
+        } else {
+            // Ahead of the tail, behind a gap or with a header that never got there: blocks to reuse.
+            let (name, free) = (names::segment(geometry, number), pool.number_unused());
+            store.disk.rename(&name, &names::free(free)).at(DiskCall::Rename, store.disk.path(), &name)?;
+            pool.free.push(free);
+        }
+    }
+    drop(pool);
+    make_reserve(&store.disk);
+    Ok(store)
+}

@@ -1,0 +1,119 @@
+//! Segment files that hold no log any more: free ones to reuse, and released ones that somebody still holds.
+//!
+//! How many are kept follows from the retention (kind 19): as many files as a log of `retention_bytes` has segments, and those ahead. A log that
+//! is trimmed to nothing and grows again to its retention then never allocates.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use windlass_log::Lsn;
+
+use crate::counters::Counting;
+use crate::disk::{Disk, Errno};
+use crate::error::{At, DiskCall, DiskError, StoreError};
+use crate::names;
+use crate::segment::Segment;
+use crate::store::{Store, locked};
+
+/// Files without log.
+pub(crate) struct Pool<D: Disk> {
+    /// Numbers of the free files, of a segment's size each.
+    pub(crate) free: Vec<u32>,
+    /// Segments below the trim point whose files still have their names, oldest first; with the open segment if it was open.
+    pub(crate) released: Vec<(u64, Option<Arc<Segment<D>>>)>,
+    /// Files of segments that are retained or ready.
+    pub(crate) live: u64,
+}
+
+impl<D: Disk> Pool<D> {
+    pub(crate) fn held(&self) -> u64 {
+        self.released.len() as u64
+    }
+
+    /// The lowest number that no free file has.
+    pub(crate) fn number_unused(&self) -> u32 {
+        (0..).find(|number| !self.free.contains(number)).expect("fewer than 2^32 free files")
+    }
+}
+
+impl<D: Disk> Store<D> {
+    /// At most how many segment files there are with the free ones counted.
+    fn files_max(&self) -> u64 {
+        self.options.retention_bytes.div_ceil(self.geometry.segment_bytes())
+            + self.options.segments_ahead.max(1)
+            + 1
+    }
+
+    /// Moves the segments wholly below the trim point, which is durable, to the released ones.
+    pub(crate) fn release(&self, trimmed: Lsn) {
+        let first = self.geometry.segment_of(trimmed);
+        let mut pool = locked(&self.pool);
+        let mut segments = self.segments_mut();
+        let kept = segments.split_off(&first);
+        let open = std::mem::replace(&mut *segments, kept);
+        drop(segments);
+        let from = self.released_below.swap(first, Ordering::AcqRel);
+        let mut open = open;
+        for number in from..first {
+            pool.released.push((number, open.remove(&number)));
+            pool.live = pool.live.saturating_sub(1);
+        }
+    }
+
+    /// Makes free files of the released segments that nobody holds, oldest first, or removes them if enough are kept. Answers how many.
+    ///
+    /// Only names change here, and only of segments below a trim point that is durable: a crash leaves each under its old name, below the trim point, or under its new one.
+    pub(crate) fn recycle(&self) -> Result<u64, StoreError> {
+        let mut pool = locked(&self.pool);
+        let mut done = 0;
+        let mut failed = 0;
+        while let Some((number, segment)) = pool.released.get(failed) {
+            // Oldest first and contiguous: the ones behind a held one wait (kind 45).
+            if segment.as_ref().is_some_and(Segment::is_held) {
+                break;
+            }
+            let name = names::segment(self.geometry, *number);
+            let keep = pool.live + (pool.free.len() as u64) < self.files_max();
+            let moved = if keep {
+                let free = pool.number_unused();
+                self.disk.rename(&name, &names::free(free)).map(|()| Some(free)).at(
+                    DiskCall::Rename,
+                    self.disk.path(),
+                    &name,
+                )
+            } else {
+                self.disk.remove(&name).map(|()| None).at(DiskCall::Remove, self.disk.path(), &name)
+            };
+            match moved {
+                Ok(free) => {
+                    pool.released.remove(failed);
+                    pool.free.extend(free);
+                    let counter = if free.is_some() {
+                        &self.counting.segments_recycled
+                    } else {
+                        &self.counting.segments_removed
+                    };
+                    Counting::add(counter, 1);
+                    done += 1;
+                }
+                // Gone already: removed by hand, or by an earlier opening.
+                Err(DiskError { errno: Errno::NOENT, .. }) => {
+                    pool.released.remove(failed);
+                }
+                // Tried again at the next step; meanwhile the file costs space and nothing else (kind 47).
+                Err(_) => {
+                    Counting::add(&self.counting.recycle_failures, 1);
+                    failed += 1;
+                }
+            }
+        }
+        drop(pool);
+        if done > 0 {
+            self.disk
+                .sync_folder()
+                .at(DiskCall::SyncFolder, self.disk.path(), "")
+                .map_err(|error| self.fail(error))?;
+        }
+        Ok(done)
+    }
+}

@@ -1,0 +1,197 @@
+//! Reading the log record by record.
+//!
+//! Three answers that must never be mistaken for each other (kind 48): a record; the end, to wait at; and "gone", with the first LSN that is still there. Damage is
+//! a fourth, with file, offset and LSN, and a failure to read a fifth: neither is ever the end (kinds 2 and 7).
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use windlass_log::{Located, Lsn, Record, Scan, ScanError, Shape, Step, Stop, StopReason, locate};
+
+use crate::disk::Disk;
+use crate::error::DiskError;
+use crate::image::{Files, OpenFile};
+use crate::names;
+use crate::store::{Store, locked};
+
+/// What a reader found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Read<'r> {
+    /// The next record, of whatever kind: pads and segment starts too.
+    Record(Record<'r>),
+    /// Everything below the end given was read: ask again with a later one.
+    AtEnd {
+        /// Where the next record will be.
+        lsn: Lsn,
+    },
+}
+
+/// Why a reader can't go on.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The log was trimmed past the reader: go on at `first`, or from a snapshot.
+    #[error("LSN {lsn} was released by a trim: the log starts at LSN {first}")]
+    Purged {
+        /// Where the reader stood.
+        lsn: Lsn,
+        /// The first LSN that is still there.
+        first: Lsn,
+    },
+    /// No record starts there: read from a record's start.
+    #[error("LSN {lsn} lies inside the record from {start} to {end}: read from one of these")]
+    InsideRecord {
+        /// The LSN asked for.
+        lsn: Lsn,
+        /// The record's start.
+        start: Lsn,
+        /// Its end.
+        end: Lsn,
+    },
+    /// A record below the end given can't be read: damage.
+    #[error("{}: damage at LSN {lsn}, offset {offset}: {reason}; restore the file from a copy, or repair the range from a peer", file.display())]
+    Damaged {
+        /// The file.
+        file: PathBuf,
+        /// Where in it.
+        offset: u64,
+        /// The LSN.
+        lsn: Lsn,
+        /// What is wrong.
+        reason: StopReason,
+    },
+    /// No memory for a record.
+    #[error("no memory for the record of {bytes} bytes at LSN {lsn}")]
+    Memory {
+        /// The record's LSN.
+        lsn: Lsn,
+        /// Its length.
+        bytes: u64,
+    },
+    /// A system call failed; the reader stands where it stood.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+}
+
+/// Reads the log of a store that is open, from one LSN on. Holds at most one file and one buffer that grows to the largest record met.
+pub struct Reader<D: Disk> {
+    store: Arc<Store<D>>,
+    scan: Scan,
+    file: OpenFile<D>,
+    /// Whether a record is known to start at the scan's place.
+    on_start: bool,
+}
+
+impl<D: Disk> std::fmt::Debug for Reader<D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reader").field("at", &self.scan.at()).finish_non_exhaustive()
+    }
+}
+
+impl<D: Disk> Store<D> {
+    /// What must be known to read the log as it is now.
+    pub(crate) fn shape(&self) -> Shape {
+        Shape {
+            geometry: self.geometry,
+            log_id: self.log_id,
+            history: locked(&self.superblock).now.history.clone(),
+        }
+    }
+
+    /// A reader that starts at `from`, a record's start; an LSN in a segment's header page, or at its end, stands for the record that follows.
+    #[must_use]
+    pub fn reader(self: &Arc<Self>, from: Lsn) -> Reader<D> {
+        let scan = Scan::new(self.shape(), self.geometry.normalize(from), None);
+        Reader { store: Arc::clone(self), scan, file: None, on_start: false }
+    }
+}
+
+impl<D: Disk> Reader<D> {
+    /// Where the next record will be read.
+    #[must_use]
+    pub fn at(&self) -> Lsn {
+        self.scan.at()
+    }
+
+    /// Goes on from `lsn` instead.
+    pub fn seek(&mut self, lsn: Lsn) {
+        self.scan.seek(self.store.geometry.normalize(lsn));
+        self.on_start = false;
+    }
+
+    /// Adopts the history as it is now: needed after a cut, a takeover or a trim past the reader.
+    pub fn refresh(&mut self) {
+        let history = locked(&self.store.superblock).now.history.clone();
+        self.scan.set_history(history);
+    }
+
+    /// The next record below `end`: the drained LSN, or a lower watermark; always a record's end.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError`]. The reader stands where it stood.
+    pub fn next(&mut self, end: Lsn) -> Result<Read<'_>, ReadError> {
+        let Reader { store, scan, file, on_start } = self;
+        let at = scan.at();
+        purged(store, at)?;
+        scan.set_until(end);
+        if at >= end {
+            return Ok(Read::AtEnd { lsn: at });
+        }
+        let shape = if *on_start { None } else { Some(scan.shape().clone()) };
+        match scan.step(&mut Files::new(&store.disk, store.geometry, file)) {
+            Ok(Step::Record(record)) => {
+                *on_start = true;
+                Ok(Read::Record(record))
+            }
+            Ok(Step::Stop(stop)) => {
+                // A trim publishes its LSN before it lets a file be reused, so a reader that was overtaken sees it now.
+                *file = None;
+                purged(store, at)?;
+                Err(explain(store, file, shape.as_ref(), end, stop)?)
+            }
+            Err(error) => {
+                *file = None;
+                Err(scan_failed(error))
+            }
+        }
+    }
+}
+
+/// Whether `lsn` was released.
+fn purged<D: Disk>(store: &Store<D>, lsn: Lsn) -> Result<(), ReadError> {
+    let first = store.trimmed();
+    if lsn < first { Err(ReadError::Purged { lsn, first }) } else { Ok(()) }
+}
+
+fn scan_failed(error: ScanError<DiskError>) -> ReadError {
+    match error {
+        ScanError::Image { error, .. } => error.into(),
+        ScanError::Memory { lsn, bytes } => ReadError::Memory { lsn, bytes },
+    }
+}
+
+/// Why no record starts at `stop.lsn`: damage, or an LSN inside of one where the caller gave it (`shape`).
+fn explain<D: Disk>(
+    store: &Store<D>,
+    file: &mut OpenFile<D>,
+    shape: Option<&Shape>,
+    end: Lsn,
+    stop: Stop,
+) -> Result<ReadError, ReadError> {
+    if let Some(shape) = shape {
+        let mut files = Files::new(&store.disk, store.geometry, file);
+        match locate(&mut files, shape, stop.lsn, end).map_err(scan_failed)? {
+            Located::Inside { start, end } => {
+                return Ok(ReadError::InsideRecord { lsn: stop.lsn, start, end });
+            }
+            Located::Start | Located::Unreadable(_) => {}
+        }
+    }
+    let number = store.geometry.segment_of(stop.lsn);
+    Ok(ReadError::Damaged {
+        file: store.disk.path().join(names::segment(store.geometry, number)),
+        offset: store.geometry.offset_of(stop.lsn),
+        lsn: stop.lsn,
+        reason: stop.reason,
+    })
+}

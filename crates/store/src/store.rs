@@ -1,0 +1,331 @@
+//! An open log folder: who holds what, and the order of its locks.
+//!
+//! Invariants:
+//!
+//! * nothing is answered before the superblock's two copies hold it, and no memory is handed out for writing before the
+//!   clean mark is durably gone;
+//! * after the first failure of a call that makes things durable, no call succeeds that promises durability (kind 24);
+//! * a segment gets another meaning only after its last LSN is durably trimmed, and nobody holds its memory.
+//!
+//! Locks, in the order in which they may be taken: `preparing` → `flushing` → `superblock` → `pool` → `segments`. Appends take none of them.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use windlass_log::{Geometry, LogId, Lsn, Memory, Superblock, SuperblockEncodeError};
+
+use crate::counters::{Counters, Counting};
+use crate::disk::{Access, Disk, DiskFile};
+use crate::error::{At, DiskCall, DiskError, MediumFailed, StoreError};
+use crate::names;
+use crate::options::Options;
+use crate::pool::Pool;
+use crate::segment::Segment;
+use crate::superblock;
+
+/// Proof that every byte of the log below an LSN is on this machine's medium. Only the store makes it, after a flush, and it never goes back.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Persisted(Lsn);
+
+impl Persisted {
+    pub(crate) fn new(lsn: Lsn) -> Persisted {
+        Persisted(lsn)
+    }
+
+    /// The first LSN that is not covered.
+    #[must_use]
+    pub fn lsn(self) -> Lsn {
+        self.0
+    }
+}
+
+/// The superblock as it stands, and its file.
+pub(crate) struct Control<D: Disk> {
+    pub(crate) file: D::File,
+    pub(crate) now: Superblock,
+}
+
+/// An open log folder. Share it by [`Arc`]; every method takes `&self`. DESIGN.md section 4.
+pub struct Store<D: Disk> {
+    pub(crate) disk: D,
+    pub(crate) options: Options,
+    pub(crate) geometry: Geometry,
+    pub(crate) log_id: LogId,
+    pub(crate) opener: u32,
+    pub(crate) lock: Mutex<Option<D::Lock>>,
+    pub(crate) preparing: Mutex<Preparing>,
+    pub(crate) flushing: Mutex<()>,
+    pub(crate) superblock: Mutex<Control<D>>,
+    pub(crate) pool: Mutex<Pool<D>>,
+    pub(crate) segments: RwLock<BTreeMap<u64, Arc<Segment<D>>>>,
+    /// Everything below is persisted. Stored with release ordering after the flush.
+    pub(crate) persisted: AtomicU64,
+    /// Everything below is released. Stored with release ordering once it is durable, before any segment is reused.
+    pub(crate) trimmed: AtomicU64,
+    /// Segments with lower numbers are released: in the pool, or gone.
+    pub(crate) released_below: AtomicU64,
+    pub(crate) running: AtomicBool,
+    pub(crate) closed: AtomicBool,
+    pub(crate) failed: OnceLock<DiskError>,
+    pub(crate) counting: Counting,
+    pub(crate) device_bytes_before: Option<u64>,
+}
+
+/// What the helper remembers between steps.
+#[derive(Default)]
+pub(crate) struct Preparing {
+    /// Pages below are present and writable.
+    pub(crate) populated: Lsn,
+    /// The tail at the last stretch.
+    pub(crate) tail_before: Lsn,
+}
+
+/// Why the superblock was not changed.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum UpdateError {
+    /// The store can't be used any more.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The new content does not fit; nothing was changed.
+    #[error(transparent)]
+    Encode(#[from] SuperblockEncodeError),
+}
+
+/// Why a segment's memory was not given.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum MemoryError {
+    /// The store can't be used any more.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The segment was released by a trim.
+    #[error("segment {segment} is released: the log starts at LSN {first}")]
+    Purged {
+        /// The segment asked for.
+        segment: u64,
+        /// The first LSN that is still there.
+        first: Lsn,
+    },
+    /// The segment is not there yet: let the helper go on and ask again.
+    #[error("segment {segment} is not ready yet")]
+    NotReady {
+        /// The segment asked for.
+        segment: u64,
+    },
+    /// The file can't be opened or mapped.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+}
+
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<D: Disk> std::fmt::Debug for Store<D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shape = f.debug_struct("Store");
+        shape.field("folder", &self.disk.path()).field("log_id", &self.log_id);
+        shape.field("persisted", &self.persisted()).field("trimmed", &self.trimmed()).finish_non_exhaustive()
+    }
+}
+
+impl<D: Disk> Store<D> {
+    /// The arithmetic of this log's LSNs.
+    #[must_use]
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// The log's identity.
+    #[must_use]
+    pub fn log_id(&self) -> LogId {
+        self.log_id
+    }
+
+    /// The disk under the store.
+    #[must_use]
+    pub fn disk(&self) -> &D {
+        &self.disk
+    }
+
+    /// A copy of the superblock as it is on the medium, but for a change that is being written now.
+    #[must_use]
+    pub fn superblock(&self) -> Superblock {
+        locked(&self.superblock).now.clone()
+    }
+
+    /// How far the log is on this machine's medium. Contiguous; never goes back but by [`Store::cut`].
+    #[must_use]
+    pub fn persisted(&self) -> Persisted {
+        Persisted(Lsn(self.persisted.load(Ordering::Acquire)))
+    }
+
+    /// The first LSN that is retained.
+    #[must_use]
+    pub fn trimmed(&self) -> Lsn {
+        Lsn(self.trimmed.load(Ordering::Acquire))
+    }
+
+    /// What the store has done since it was opened.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        let device = self.disk.device_written_bytes().zip(self.device_bytes_before);
+        let held = locked(&self.pool).held();
+        self.counting.read(held, device.map(|(now, before)| now.saturating_sub(before)))
+    }
+
+    /// The first failure that ended this opening, if there was one.
+    #[must_use]
+    pub fn failure(&self) -> Option<MediumFailed> {
+        self.failed.get().map(|cause| MediumFailed { cause: cause.clone() })
+    }
+
+    /// Changes the superblock: for promises, histories, the configuration, the marks of replication. Both copies are written, one flush after the
+    /// other; durable when it returns. Generation, log id, geometry and the store's own marks (trimmed, persisted, clean, boot id, place) keep their values.
+    ///
+    /// # Errors
+    ///
+    /// [`UpdateError::Encode`]: the configuration is too large; nothing changed. [`UpdateError::Store`]: the log can't be used any more; whether
+    /// the change will be there after the next opening is unknown.
+    ///
+    /// # Panics
+    ///
+    /// If the promise goes back, or is below an epoch of the history: a defect of the caller.
+    pub fn update(&self, change: impl FnOnce(&mut Superblock)) -> Result<(), UpdateError> {
+        self.rewrite(|superblock| {
+            let before = superblock.clone();
+            change(superblock);
+            superblock.log_id = before.log_id;
+            superblock.segment_bytes = before.segment_bytes;
+            superblock.trimmed = before.trimmed;
+            superblock.persisted = before.persisted;
+            superblock.clean = before.clean;
+            superblock.boot_id = before.boot_id;
+            superblock.place = before.place;
+        })
+    }
+
+    /// [`Store::update`], of any field.
+    pub(crate) fn rewrite(&self, change: impl FnOnce(&mut Superblock)) -> Result<(), UpdateError> {
+        self.usable()?;
+        let mut control = locked(&self.superblock);
+        let mut next = control.now.clone();
+        change(&mut next);
+        assert!(
+            next.promised >= control.now.promised,
+            "R-7: a promise never goes back: {} after {}",
+            next.promised,
+            control.now.promised
+        );
+        next.generation = control.now.generation + 1;
+        let bytes = next.encode()?;
+        superblock::write_both(&self.disk, &control.file, &bytes).map_err(|error| self.fail(error))?;
+        Counting::add(&self.counting.superblock_writes, 1);
+        control.now = next;
+        Ok(())
+    }
+
+    /// Takes the clean mark away, durably, once. Must come before the first append, bind or grant: [`Store::memory`] and [`Store::ready`] insist on it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::update`].
+    pub fn begin(&self) -> Result<(), UpdateError> {
+        if !self.running.load(Ordering::Acquire) {
+            if locked(&self.superblock).now.clean.is_some() {
+                self.rewrite(|superblock| superblock.clean = None)?;
+            }
+            self.running.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// The segments that are open for writing, from the one with the persisted mark on, in order: what to install in an append hand-off.
+    ///
+    /// # Panics
+    ///
+    /// If [`Store::begin`] has not been called.
+    #[must_use]
+    pub fn ready(&self) -> Vec<(u64, Memory)> {
+        self.assert_running();
+        let from = self.geometry.segment_of(self.persisted().lsn());
+        self.segments().range(from..).map(|(number, segment)| (*number, segment.memory().clone())).collect()
+    }
+
+    /// The memory of a retained or ready segment, header page included, mapped if it is not yet. While it or a clone is held the segment is not reused.
+    ///
+    /// # Errors
+    ///
+    /// [`MemoryError::Purged`], [`MemoryError::NotReady`]: not there, or not there yet. [`MemoryError::Disk`]: the file can't be mapped; the store is as before.
+    ///
+    /// # Panics
+    ///
+    /// If [`Store::begin`] has not been called.
+    pub fn memory(&self, segment: u64) -> Result<Memory, MemoryError> {
+        self.assert_running();
+        self.usable()?;
+        if let Some(found) = self.segments().get(&segment) {
+            return Ok(found.memory().clone());
+        }
+        // Under the pool's lock no trim releases the segment while it is being opened.
+        let _pool = locked(&self.pool);
+        let first = self.trimmed();
+        if segment < self.geometry.segment_of(first) {
+            return Err(MemoryError::Purged { segment, first });
+        }
+        match self.open_segment(segment) {
+            Ok(opened) => {
+                let mut segments = self.segments_mut();
+                let opened = segments.entry(segment).or_insert(opened);
+                Ok(opened.memory().clone())
+            }
+            Err(error) if error.errno == crate::disk::Errno::NOENT => Err(MemoryError::NotReady { segment }),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Opens and maps a segment's file.
+    pub(crate) fn open_segment(&self, number: u64) -> Result<Arc<Segment<D>>, DiskError> {
+        let name = names::segment(self.geometry, number);
+        let file = self.disk.open(&name, Access::ReadWrite).at(DiskCall::Open, self.disk.path(), &name)?;
+        self.map_segment(file, &name)
+    }
+
+    pub(crate) fn map_segment(&self, file: D::File, name: &str) -> Result<Arc<Segment<D>>, DiskError> {
+        let map = file.map(self.geometry.segment_bytes()).at(DiskCall::Map, self.disk.path(), name)?;
+        Ok(Arc::new(Segment { file, map }))
+    }
+
+    pub(crate) fn segments(&self) -> RwLockReadGuard<'_, BTreeMap<u64, Arc<Segment<D>>>> {
+        self.segments.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn segments_mut(&self) -> RwLockWriteGuard<'_, BTreeMap<u64, Arc<Segment<D>>>> {
+        self.segments.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn assert_running(&self) {
+        assert!(
+            self.running.load(Ordering::Acquire),
+            "R-6: memory for writing was asked for before `begin` cleared the clean mark"
+        );
+    }
+
+    /// Whether durable work may go on.
+    pub(crate) fn usable(&self) -> Result<(), StoreError> {
+        if let Some(failed) = self.failure() {
+            return Err(failed.into());
+        }
+        if self.closed.load(Ordering::Acquire) {
+            return Err(StoreError::Closed);
+        }
+        let process = self.disk.process_id();
+        if process == self.opener { Ok(()) } else { Err(StoreError::Forked { process, opener: self.opener }) }
+    }
+
+    /// Ends this opening: the first failure counts, also for those that failed later for another reason.
+    pub(crate) fn fail(&self, error: DiskError) -> StoreError {
+        let cause = self.failed.get_or_init(|| error).clone();
+        MediumFailed { cause }.into()
+    }
+}

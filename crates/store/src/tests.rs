@@ -1,0 +1,25 @@
+//! Tests of the store as a whole: the kinds of failure of DESIGN.md section 13.
+
+use crate::disk::testing::TestDisk;
+use crate::testlog::TestLog;
+
+fn payload(number: u32) -> Vec<u8> {
+    let len = usize::try_from(number % 7 * 300).unwrap();
+    number.to_le_bytes().into_iter().chain(std::iter::repeat_n(number.to_le_bytes()[0], len)).collect()
+}
+
+#[test]
+fn what_is_appended_and_closed_is_there_after_opening() {
+    let disk = TestDisk::new();
+    let mut log = TestLog::create(disk.clone()).unwrap();
+    for number in 0..300 {
+        log.append(&payload(number)).unwrap();
+    }
+    log.flush().unwrap();
+    let tail = log.handoff.tail();
+    log.close().unwrap();
+    let log = TestLog::open(disk).unwrap();
+    assert!(log.opened.clean);
+    assert_eq!(log.opened.tail, tail);
+    assert_eq!(log.payloads(), (0..300).map(payload).collect::<Vec<_>>());
+}

@@ -1,0 +1,214 @@
+//! Taking away from either end: [`Store::trim`] releases the beginning, [`Store::cut`] the end.
+//!
+//! Invariants: the claim is lowered before anything is taken away, in both copies of the superblock (kinds 42 to 44); what is
+//! released is a prefix, whole segments of it are reused, oldest first (kind 45); the log's end and its epochs live in the superblock
+//! and the history, not in the files that go (kind 46).
+
+use std::sync::atomic::Ordering;
+
+use windlass_log::{Epoch, EpochHistory, HEADER_BYTES, Lsn, RECORD_ALIGN, RecordHeader, Salt};
+
+use crate::disk::{Access, Disk, DiskFile, Errno};
+use crate::error::{At, DiskCall, DiskError, StoreError};
+use crate::names;
+use crate::store::{Store, UpdateError, locked};
+
+/// Bytes of a record's header.
+const HEADER: usize = 32;
+const _: () = assert!(HEADER as u64 == HEADER_BYTES);
+
+/// Why the log was not trimmed. Nothing has changed.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum TrimError {
+    /// The store can't be used any more.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// There is no log there yet: trim at most at the drained LSN.
+    #[error("trim at LSN {lsn} is beyond the end of the log at {drained}")]
+    BeyondEnd {
+        /// The LSN asked for.
+        lsn: Lsn,
+        /// The end of what is whole.
+        drained: Lsn,
+    },
+    /// No record starts there: use a record's start, or the end of one, as `append` returned it.
+    #[error("no record starts at LSN {lsn}: trim at the start or end of one")]
+    InsideRecord {
+        /// The LSN asked for.
+        lsn: Lsn,
+    },
+    /// The record there can't be read.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+}
+
+/// Why the log was not cut.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum CutError {
+    /// The store can't be used any more; whether the cut happened is known after the next opening.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The part is released already.
+    #[error("cut at LSN {lsn} is below the trim point {trimmed}")]
+    Trimmed {
+        /// The LSN asked for.
+        lsn: Lsn,
+        /// The first LSN that is retained.
+        trimmed: Lsn,
+    },
+    /// The new history does not fit the superblock.
+    #[error(transparent)]
+    Update(UpdateError),
+}
+
+impl From<UpdateError> for TrimError {
+    fn from(error: UpdateError) -> TrimError {
+        match error {
+            UpdateError::Store(error) => error.into(),
+            UpdateError::Encode(error) => unreachable!("a trim makes the superblock no longer: {error}"),
+        }
+    }
+}
+
+impl From<UpdateError> for CutError {
+    fn from(error: UpdateError) -> CutError {
+        match error {
+            UpdateError::Store(error) => error.into(),
+            UpdateError::Encode(_) => CutError::Update(error),
+        }
+    }
+}
+
+impl<D: Disk> Store<D> {
+    /// Releases everything below `lsn`, a record's start or the log's end; `drained` is the end of what is whole. Durable before it returns. At or below the
+    /// present trim point it does nothing. Segments wholly below become free for reuse as soon as nobody holds their memory, by this call or a later
+    /// [`Store::prepare_step`]. Works on a full disk.
+    ///
+    /// A lone log may be trimmed beyond its persisted mark: the caller vouches that it needs nothing below, and the trim point stands for those bytes.
+    /// A member of a group trims at its durable LSN at most; this is the caller's to keep.
+    ///
+    /// # Errors
+    ///
+    /// [`TrimError::BeyondEnd`], [`TrimError::InsideRecord`]: another LSN; [`TrimError::Disk`]: try again; [`TrimError::Store`]: final.
+    pub fn trim(&self, lsn: Lsn, drained: Lsn) -> Result<(), TrimError> {
+        self.usable()?;
+        if lsn <= self.trimmed() {
+            return Ok(());
+        }
+        if lsn > drained {
+            return Err(TrimError::BeyondEnd { lsn, drained });
+        }
+        if lsn < drained && !self.starts_record(lsn)? {
+            return Err(TrimError::InsideRecord { lsn });
+        }
+        let turn = locked(&self.flushing);
+        self.rewrite(|superblock| {
+            superblock.trimmed = lsn;
+            superblock.persisted = superblock.persisted.max(lsn);
+            superblock.clean = None;
+            superblock.history.trim(lsn);
+        })?;
+        self.persisted.fetch_max(lsn.0, Ordering::AcqRel);
+        self.trimmed.fetch_max(lsn.0, Ordering::AcqRel);
+        drop(turn);
+        self.release(lsn);
+        self.recycle()?;
+        Ok(())
+    }
+
+    /// Whether a record of this log starts at `lsn`.
+    pub(crate) fn starts_record(&self, lsn: Lsn) -> Result<bool, DiskError> {
+        if !lsn.0.is_multiple_of(RECORD_ALIGN) || self.geometry.normalize(lsn) != lsn {
+            return Ok(false);
+        }
+        let name = names::segment(self.geometry, self.geometry.segment_of(lsn));
+        let file = match self.disk.open(&name, Access::Read) {
+            Ok(file) => file,
+            Err(Errno::NOENT) => return Ok(false),
+            Err(errno) => {
+                return Err(DiskError { call: DiskCall::Open, file: self.disk.path().join(name), errno });
+            }
+        };
+        let mut header = [0; HEADER];
+        let count = file.read_at(&mut header, self.geometry.offset_of(lsn)).at(
+            DiskCall::Read,
+            self.disk.path(),
+            &name,
+        )?;
+        let epoch = locked(&self.superblock).now.history.epoch_at(lsn);
+        Ok(count == header.len()
+            && epoch.is_some_and(|epoch| {
+                RecordHeader::decode(
+                    &header,
+                    lsn,
+                    self.geometry.room(lsn),
+                    &Salt::new(self.log_id).key(epoch),
+                )
+                .is_ok()
+            }))
+    }
+
+    /// Takes away everything from `lsn`, a record's start, on: the history becomes `history`, in the same update of both copies of the superblock that lowers the persisted
+    /// mark; then the record at `lsn` is destroyed. Durable before it returns; at no moment of a crash does any of it come back after it has returned (kind 42).
+    ///
+    /// The log must be sealed and drained, and no device able to reach the part that goes. In `history` an epoch that none of the records taken away
+    /// carries must own `lsn` and what follows, or none at all: a lone log begins a new one there, a member adopts its primary's.
+    ///
+    /// # Errors
+    ///
+    /// [`CutError::Trimmed`], [`CutError::Update`]: nothing has changed. [`CutError::Store`]: final.
+    ///
+    /// # Panics
+    ///
+    /// If `promised` is below an epoch of `history` or below the present promise.
+    pub fn cut(&self, lsn: Lsn, history: EpochHistory, promised: Epoch) -> Result<(), CutError> {
+        self.usable()?;
+        let trimmed = self.trimmed();
+        if lsn < trimmed {
+            return Err(CutError::Trimmed { lsn, trimmed });
+        }
+        let _turn = locked(&self.flushing);
+        self.rewrite(|superblock| {
+            superblock.history = history;
+            superblock.promised = promised;
+            superblock.persisted = superblock.persisted.min(lsn);
+            superblock.acknowledged = superblock.acknowledged.min(lsn);
+            superblock.clean = None;
+        })?;
+        self.persisted.fetch_min(lsn.0, Ordering::AcqRel);
+        let number = self.geometry.segment_of(lsn);
+        match self.segments().get(&number).cloned() {
+            Some(segment) => destroy_record::<D>(&segment.file, self.geometry.offset_of(lsn)),
+            None => match self.disk.open(&names::segment(self.geometry, number), Access::ReadWrite) {
+                Ok(file) => destroy_record::<D>(&file, self.geometry.offset_of(lsn)),
+                // The log ended at a segment's end and the next one is not there yet.
+                Err(Errno::NOENT) => Ok(()),
+                Err(errno) => Err(errno),
+            },
+        }
+        .at(DiskCall::Sync, self.disk.path(), &names::segment(self.geometry, number))
+        .map_err(|error| self.fail(error))?;
+        self.reopen_from(number)?;
+        Ok(())
+    }
+
+    /// Opens the segments from `first` to the lowest open one: they are to be written again.
+    fn reopen_from(&self, first: u64) -> Result<(), CutError> {
+        let _pool = locked(&self.pool);
+        let open = self.segments().range(first..).next().map_or(first + 1, |(number, _)| *number);
+        for number in first..open {
+            match self.open_segment(number) {
+                Ok(segment) => drop(self.segments_mut().insert(number, segment)),
+                Err(error) if error.errno == Errno::NOENT => {}
+                Err(error) => return Err(self.fail(error).into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Zeroes the record header at `offset`, durably: nothing behind it parses any more, as a log is read record by record.
+pub(crate) fn destroy_record<D: Disk>(file: &D::File, offset: u64) -> Result<(), Errno> {
+    file.write_at(&[0; HEADER], offset)?;
+    file.sync()
+}
