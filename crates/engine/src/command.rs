@@ -26,7 +26,8 @@ impl core::fmt::Display for Session {
     }
 }
 
-/// One thing to do. Execute commands in the order in which they are polled; what a command starts may complete in any
+/// One thing to do. Execute commands in the order in which they are polled. `Save`, `Cut`, `Reset`, `Trim`, `Revoke` and
+/// `StartTenure` take effect one after the other in that order; everything else that a command starts may complete in any
 /// order.
 #[derive(PartialEq, Debug)]
 pub enum Command {
@@ -78,10 +79,11 @@ pub enum Command {
         /// The state that goes with it.
         state: Box<DurableState>,
     },
-    /// Release everything below, by whole segments, durably in the superblock first (`trimmed` of the state).
+    /// Save this state, then release everything below its `trimmed` by whole segments. No posted request reaches below
+    /// . No answer.
     Trim {
-        /// The new trim point.
-        to: Lsn,
+        /// The state with the new trim point.
+        state: Box<DurableState>,
     },
 
     // ---- being primary -------------------------------------------------------------------------------------------
@@ -244,6 +246,11 @@ pub enum Event {
         /// The tenure it belongs to.
         epoch: Epoch,
     },
+    /// This engine has stopped until the folder is opened again: it acknowledges, promises and grants nothing more.
+    Stopped {
+        /// Why.
+        reason: StopReason,
+    },
     /// As primary: how a peer stands.
     Peer {
         /// The peer.
@@ -259,12 +266,17 @@ pub enum Event {
         /// The primary's trim point: the checkpoint must reach at least here.
         from: Lsn,
     },
-    /// A peer was refused; its messages are ignored.
+    /// A peer was refused: close that connection, and feed nothing of it to the engine.
     Refused {
         /// The peer.
         peer: MemberId,
         /// Why.
         reason: Refusal,
+    },
+    /// A handover did not come about; this member's tenure has ended all the same if its log was sealed already.
+    HandoverFailed {
+        /// Who was to have it: not streaming, or too slow.
+        to: MemberId,
     },
     /// A takeover can't choose a log from those who answered; it goes on trying.
     Undecided {
@@ -353,6 +365,9 @@ pub enum Undecided {
         /// The highest known.
         durable: Lsn,
     },
+    /// The chosen log's history holds as many epochs as it can.
+    #[error("the log's history is full: trim the log on the member that leads next, then suspect again")]
+    HistoryFull,
 }
 
 /// Why a tenure, or this engine, ends.
@@ -387,6 +402,14 @@ pub enum StopReason {
     /// A flush failed: nothing can be acknowledged any more.
     #[error("a flush failed; nothing is acknowledged until the folder is opened again")]
     FlushFailed,
+    /// A primary asks for a cut below what is known to be committed: some member has broken the protocol.
+    #[error("a cut at {at} was asked for, but {durable} is known to be durable: compare the members' logs")]
+    Contradiction {
+        /// Where the histories part.
+        at: Lsn,
+        /// This member's durable watermark.
+        durable: Lsn,
+    },
     /// The log is damaged below what this member has persisted.
     #[error("the log is damaged at {at}")]
     Damaged {

@@ -161,9 +161,10 @@ pub struct DurableState {
     /// Everything below is released.
     pub trimmed: Lsn,
     /// The highest LSN that this member may ever have acknowledged as persisted, as far as it can prove. The
-    /// store may move it forward on its own as it flushes; at opening the greater of the two counts.
+    /// store may move it forward on its own as it flushes; at opening the greater of the two counts. The superblock's
+    /// `acknowledged`.
     pub mark: Persisted,
-    /// Memory was lost and the member has not caught up since.
+    /// Memory was lost and the member has not caught up since. The superblock's `caught_up`, negated.
     pub memory_lost: bool,
     /// The peers this member has met.
     pub peers: Vec<PeerRecord>,
@@ -204,9 +205,7 @@ pub struct PeerRecord {
 pub struct Opening {
     /// The superblock's share. `memory_lost` is true already if the boot id differs and there is no clean mark.
     pub state: DurableState,
-    /// The end of the last valid record: valid as R-4 has it. Everything below is persisted.
+    /// The end of the last valid record: valid as R-4 has it, so the history tells its epoch. Everything below is
+    /// persisted. Below `state.mark` where there is damage.
     pub valid_tail: Lsn,
-    /// The epoch of the last valid record, [`Epoch::NONE`] for an empty log. After a trim that left no record, the
-    /// history's epoch just below the trim point.
-    pub last_epoch: Epoch,
 }

@@ -1,17 +1,65 @@
-//! The state machine's own file: what an engine is made of, and where each input goes.
+//! The state machine's own file: what an engine is made of, where each input goes, and what follows from it.
+//!
+//! The phases live in files of their own and never call each other's leaves: an input changes one phase's state, then
+//! [`Engine::pump`] derives what is to be done from where everything stands.
 
-use alloc::collections::VecDeque;
+use alloc::collections::BTreeMap;
 
 use windlass_log::{Epoch, Lsn, MemberId};
 
-use crate::{Command, Config, Input, Opening, Persisted, Role};
+use crate::history::newest;
+use crate::{
+    Command, Config, Event, Input, Message, Opening, Persisted, Refusal, Role, Session, StopReason, Undecided,
+};
+
+mod append;
+mod backup;
+mod commit;
+mod core;
+mod links;
+mod peer;
+mod snapshot;
+mod takeover;
+mod tenure;
+mod work;
+
+use self::backup::Following;
+use self::core::Core;
+use self::links::Links;
+use self::takeover::{Candidacy, Suspicion};
+use self::tenure::{Sealing, Tenure};
+use self::work::{Offer, Request, Work};
 
 /// One member's share of the replication protocol. See the crate's documentation for the order of the calls.
 #[derive(Debug)]
 pub struct Engine {
-    config: Config,
-    commands: VecDeque<Command>,
-    opening: Opening,
+    core: Core,
+    links: Links,
+    refused: BTreeMap<MemberId, Refusal>,
+    // What is durable before an answer leaves.
+    work: Option<Work>,
+    next: Option<Request>,
+    // As backup.
+    following: Option<Following>,
+    resync: Option<(MemberId, Session)>,
+    snapshot: Option<Offer>,
+    reset: Option<crate::Token>,
+    // As primary.
+    tenure: Option<Tenure>,
+    sealing: Option<Sealing>,
+    // Between them.
+    suspicion: Suspicion,
+    candidacy: Option<Candidacy>,
+    accept_memory_loss: bool,
+    undecided_said: Option<(Epoch, Undecided)>,
+    // The application's.
+    trim_wanted: Option<Lsn>,
+    stopped: Option<StopReason>,
+    role_said: (Role, Epoch),
+    // Time.
+    called_at: u64,
+    tick_at: u64,
+    resync_at: u64,
 }
 
 /// Where an engine stands, for metrics and for people.
@@ -33,6 +81,10 @@ pub struct Status {
     pub durable: Lsn,
     /// Released below.
     pub trimmed: Lsn,
+    /// Bytes below what this member acknowledged are missing: it does not lead until they are repaired.
+    pub damaged: bool,
+    /// Why the engine has stopped, if it has.
+    pub stopped: Option<StopReason>,
 }
 
 impl Engine {
@@ -45,49 +97,340 @@ impl Engine {
     #[must_use]
     pub fn new(config: Config, opening: Opening, now: u64) -> Engine {
         config.check();
-        let _ = now;
-        Engine { config, commands: VecDeque::new(), opening }
+        let is_lone = config.voters.len() == 1;
+        let promised = opening.state.promised;
+        let mut engine = Engine {
+            core: Core::new(config, opening, now),
+            links: Links::default(),
+            refused: BTreeMap::new(),
+            work: None,
+            next: None,
+            following: None,
+            resync: None,
+            snapshot: None,
+            reset: None,
+            tenure: None,
+            sealing: None,
+            suspicion: Suspicion::new(now),
+            candidacy: None,
+            accept_memory_loss: false,
+            undecided_said: None,
+            trim_wanted: None,
+            stopped: None,
+            role_said: (Role::Backup, promised),
+            called_at: now,
+            tick_at: now,
+            resync_at: now,
+        };
+        if !is_lone {
+            engine.wait_for_primary();
+        }
+        engine
     }
 
-    /// Something happened at `now`, nanoseconds of a monotonic clock that never goes back between two calls.
+    /// Something happened at `now`, nanoseconds of a monotonic clock. A clock that goes back stands still.
     pub fn handle_input(&mut self, now: u64, input: Input) {
-        let _ = (now, input);
+        self.arrive(now);
+        if self.stopped.is_none() {
+            self.dispatch(input);
+            self.pump();
+        }
     }
 
     /// The time that [`Engine::poll_timeout`] named has come. Calling it early or often does no harm.
     pub fn handle_timeout(&mut self, now: u64) {
-        let _ = now;
+        self.arrive(now);
+        if self.stopped.is_some() {
+            return;
+        }
+        let timing = self.core.config.timing;
+        if self.core.now >= self.tick_at {
+            self.tick_at = self.core.now + timing.heartbeat_ns;
+        }
+        self.tend_suspicion();
+        self.tend_candidacy();
+        self.tend_tenure();
+        if self.core.now >= self.resync_at {
+            self.resync_at = self.core.now + timing.retry_ns;
+            self.send_resync();
+        }
+        self.pump();
     }
 
     /// The next thing to do, in order; `None` if there is nothing until the next input or timeout.
     pub fn poll_command(&mut self) -> Option<Command> {
-        self.commands.pop_front()
+        self.core.commands.pop_front()
     }
 
     /// When [`Engine::handle_timeout`] is to be called at the latest; `None` for never.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<u64> {
-        None
+        if self.stopped.is_some() {
+            return None;
+        }
+        let tenure = self.tenure.as_ref().filter(|tenure| tenure.start_end.is_some());
+        [
+            Some(self.tick_at),
+            self.suspicion_deadline(),
+            self.candidacy_deadline(),
+            tenure.map(|tenure| tenure.beat_at),
+            self.flush_deadline(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     /// Where this engine stands.
     #[must_use]
     pub fn status(&self) -> Status {
+        let core = &self.core;
         Status {
-            role: Role::Backup,
-            promised: self.opening.state.promised,
-            primary: None,
-            tail: self.opening.valid_tail,
-            persisted: Persisted(self.opening.valid_tail),
-            replicated: self.opening.state.trimmed,
-            durable: self.opening.state.trimmed,
-            trimmed: self.opening.state.trimmed,
+            role: self.role(),
+            promised: core.state.promised,
+            primary: match self.role() {
+                Role::Primary => Some(core.me()),
+                Role::Backup | Role::Candidate | Role::Sealing | Role::Stopped => {
+                    self.following.as_ref().map(|following| following.primary)
+                }
+            },
+            tail: core.log.tail,
+            persisted: core.log.persisted,
+            replicated: core.replicated,
+            durable: core.durable,
+            trimmed: core.state.trimmed,
+            damaged: core.damaged(),
+            stopped: self.stopped,
         }
     }
 
     /// What this engine was made with.
     #[must_use]
     pub fn config(&self) -> &Config {
-        &self.config
+        &self.core.config
+    }
+
+    fn arrive(&mut self, now: u64) {
+        self.core.now = self.core.now.max(now);
+        // Calls come at least once per heartbeat: a longer gap means that this process did not run.
+        if self.core.now - self.called_at > 4 * self.core.config.timing.heartbeat_ns {
+            self.look_again();
+        }
+        self.called_at = self.core.now;
+    }
+
+    fn dispatch(&mut self, input: Input) {
+        match input {
+            Input::PeerUp { peer, identity } => self.peer_up(peer, identity),
+            Input::PeerDown { peer } => self.peer_down(peer),
+            Input::Message { peer, message } => {
+                if self.links.is_up(peer) {
+                    self.message(peer, *message);
+                }
+            }
+            Input::Drained { to, tail } => self.drained(to, tail),
+            Input::DurableWanted { to } => self.durable_wanted(to),
+            Input::TenureStarted { token, end } => self.tenure_started(token, end),
+            Input::Sealed { token, tail } => self.sealed(token, tail),
+            Input::Flushed { token, persisted } => {
+                if self.core.flushed(token, persisted) {
+                    self.work_flushed();
+                    self.candidacy_flushed();
+                }
+            }
+            Input::Saved { token } => {
+                if !self.link_saved(token) {
+                    self.work_saved(token);
+                    self.candidacy_saved(token);
+                    self.reset_saved(token);
+                }
+            }
+            Input::Failed { reason } => self.stop(reason),
+            Input::Damaged { at } => self.damaged(at),
+            Input::Granted { peer, session, up_to } => self.granted(peer, session, up_to),
+            Input::Placed { peer, session, to } => self.placed(peer, session, to),
+            Input::Acknowledged { peer, acknowledgement } => self.acknowledged(peer, &acknowledgement),
+            Input::FabricDown { peer, session } => {
+                self.tenure_fabric_down(peer, session);
+                self.backup_fabric_down(session);
+                self.candidacy_fabric_down(peer, session);
+            }
+            Input::Notice { session, notice } => self.notice(session, notice),
+            Input::Heartbeat { heartbeat } => self.heartbeat(heartbeat),
+            Input::Parsed { token, valid_tail } => self.parsed(token, valid_tail),
+            Input::GrantDone { token } => self.grant_done(token),
+            Input::Revoked { token, valid_tail } => self.revoked(token, valid_tail),
+            Input::AcknowledgeDone { session } => self.acknowledge_done(session),
+            Input::Fetched { token, valid_tail } => self.fetched(token, valid_tail),
+            Input::FetchFailed { token } => self.fetch_failed(token),
+            Input::Trim { to } => self.trim_wanted = self.trim_wanted.max(Some(to)),
+            Input::SnapshotInstalled { at } => self.snapshot_installed(at),
+            Input::Suspect => {
+                if self.candidacy.is_none() && self.sealing.is_none() {
+                    self.campaign();
+                }
+            }
+            Input::Handover { to } => self.hand_over(to),
+            Input::Resign { reason } => self.step_down(reason),
+            Input::AcceptMemoryLoss => {
+                self.accept_memory_loss = true;
+                self.candidacy_flushed();
+            }
+        }
+    }
+
+    /// What a peer says. Whatever it is, it may be late, repeated, or from a broken peer.
+    fn message(&mut self, from: MemberId, message: Message) {
+        let promised = self.core.state.promised;
+        match message {
+            Message::PreVote { epoch } => self.vote_asked(from, epoch),
+            Message::PreVoteReply { epoch, granted, promised } => {
+                self.vote_answered(from, epoch, granted, promised);
+            }
+            Message::Fence { epoch } => self.fence_asked(from, epoch),
+            Message::Promise { epoch, summary } => self.promised(from, epoch, summary),
+            Message::Rejected { epoch, promised } => self.rejected(epoch, promised),
+            Message::Working { epoch, progress } => {
+                if epoch.member() == from {
+                    self.candidate_working(epoch, progress);
+                }
+            }
+            Message::Campaign { epoch } => {
+                if epoch >= promised && self.sealing.is_none() {
+                    self.core.epoch_seen = self.core.epoch_seen.max(epoch);
+                    self.campaign();
+                }
+            }
+            Message::Adopt { session, history, tail, trimmed, durable } => {
+                let offer = Offer { primary: from, session, history, tail, trimmed, durable };
+                self.adopt_asked(offer);
+            }
+            Message::Adopted { session, valid_tail, persisted } => {
+                self.adopted(from, session, valid_tail, persisted);
+            }
+            Message::SnapshotNeeded { session, valid_tail } => {
+                self.snapshot_needed(from, session, valid_tail)
+            }
+            Message::Resync { session } => self.resynced(from, session),
+            Message::Alive { epoch, sequence, pending_ns, drained: _ } => {
+                if epoch < promised {
+                    return self.core.send(from, Message::Rejected { epoch, promised });
+                }
+                // R-15, as for heartbeats.
+                if epoch.member() == from && pending_ns < self.core.config.timing.stall_ns {
+                    self.heard();
+                }
+                self.core.send(from, Message::AliveReply { epoch, sequence });
+            }
+            Message::AliveReply { epoch, sequence } => self.alive_answered(from, epoch, sequence),
+            Message::FetchRequest { session, range } => self.fetch_asked(from, session, range),
+        }
+    }
+
+    fn adopt_asked(&mut self, offer: Offer) {
+        let (epoch, promised) = (offer.session.epoch, self.core.state.promised);
+        let geometry = self.core.config.geometry;
+        let is_sound = epoch.member() == offer.primary
+            && offer.session.attempt > 0
+            && newest(&offer.history) == epoch
+            && offer.trimmed <= offer.durable
+            && offer.durable <= offer.tail
+            && geometry.normalize(offer.tail) == offer.tail
+            && geometry.normalize(offer.trimmed) == offer.trimmed;
+        if epoch < promised {
+            self.core.send(offer.primary, Message::Rejected { epoch, promised });
+        } else if is_sound {
+            self.offered(offer);
+        }
+    }
+
+    /// Damage below what was flushed: as primary the tenure ends; in any role the range is had again from the group.
+    fn damaged(&mut self, at: Lsn) {
+        self.step_down(StopReason::Damaged { at });
+        self.core.damage = Some(self.core.damage.map_or(at, |known| known.min(at)));
+        if self.sealing.is_none() {
+            self.core.set_tail(self.core.log.tail);
+        }
+        if let Some(following) = self.following.take() {
+            self.resync = Some((following.primary, following.session));
+            self.send_resync();
+        }
+        if self.core.damaged() {
+            self.abandon_candidacy();
+        }
+    }
+
+    /// Everything that follows from where things stand now.
+    fn pump(&mut self) {
+        if self.stopped.is_none() {
+            self.count_commits();
+            self.pump_handover();
+            self.trim_as_primary();
+            self.pump_sessions();
+            self.pump_batches();
+            self.pump_backup();
+            self.pump_flush();
+            self.watch_pending();
+        }
+        self.say_role();
+    }
+
+    /// Flushes what somebody waits for, what has become much, and what has waited long.
+    fn pump_flush(&mut self) {
+        let limits = self.core.config.limits;
+        let Some(wanted) = self.flush_wanted() else { return };
+        let (tail, persisted) = (self.core.log.tail, self.core.log.persisted.0);
+        if self.core.log.flush.is_some() {
+            return;
+        }
+        if persisted == tail {
+            self.core.log.unpersisted_since = None;
+            return;
+        }
+        self.core.log.unpersisted_since = self.core.log.unpersisted_since.or(Some(self.core.now));
+        let is_late = self.flush_deadline().is_some_and(|deadline| self.core.now >= deadline);
+        if wanted > persisted || tail.0 - persisted.0 >= limits.flush_lag_bytes || is_late {
+            self.core.flush();
+        }
+    }
+
+    fn flush_wanted(&self) -> Option<Lsn> {
+        let as_primary = self.tenure.as_ref().filter(|t| t.start_end.is_some()).map(|tenure| tenure.wanted);
+        as_primary.or(self.following.as_ref().map(|following| following.wanted))
+    }
+
+    fn flush_deadline(&self) -> Option<u64> {
+        self.flush_wanted()?;
+        if self.core.log.flush.is_some() {
+            return None;
+        }
+        Some(self.core.log.unpersisted_since? + self.core.config.timing.flush_idle_ns)
+    }
+
+    fn role(&self) -> Role {
+        if self.stopped.is_some() {
+            return Role::Stopped;
+        }
+        match &self.tenure {
+            Some(tenure) if tenure.start_end.is_none() => Role::Candidate,
+            Some(tenure) if tenure.handover.is_some() => Role::Sealing,
+            Some(_) => Role::Primary,
+            None if self.sealing.is_some() => Role::Sealing,
+            None if self.candidacy.is_some() => Role::Candidate,
+            None => Role::Backup,
+        }
+    }
+
+    fn say_role(&mut self) {
+        let epoch = match (&self.tenure, &self.following) {
+            (Some(tenure), _) => tenure.epoch,
+            (None, Some(following)) => following.session.epoch,
+            (None, None) => self.core.state.promised,
+        };
+        let now = (self.role(), epoch);
+        if now != self.role_said {
+            self.role_said = now;
+            self.core.event(Event::Role { role: now.0, epoch });
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use alloc::boxed::Box;
 
-use windlass_log::{Epoch, Lsn, MemberId};
+use windlass_log::{Lsn, MemberId};
 
 use crate::{
     Acknowledgement, Heartbeat, Identity, Message, Notice, Persisted, Placed, Session, StopReason, Token,
@@ -72,7 +72,7 @@ pub enum Input {
         persisted: Persisted,
     },
     /// Answers [`crate::Command::Save`], [`crate::Command::Cut`] and [`crate::Command::Reset`]: both superblock copies
-    /// are written and flushed, and the log is cut.
+    /// are written and flushed, and the log is cut.
     Saved {
         /// The command's.
         token: Token,
@@ -88,8 +88,6 @@ pub enum Input {
     Damaged {
         /// The start of the first damaged record.
         at: Lsn,
-        /// The epoch of the last valid record before it.
-        last_epoch: Epoch,
     },
 
     // ---- the fabric, as primary ----------------------------------------------------------------------------------
@@ -149,8 +147,6 @@ pub enum Input {
         token: Token,
         /// The end of the last valid record.
         valid_tail: Lsn,
-        /// Its epoch.
-        last_epoch: Epoch,
     },
     /// Answers [`crate::Command::Grant`]: bound, and the keys are on their way to the primary.
     GrantDone {
@@ -164,8 +160,6 @@ pub enum Input {
         token: Token,
         /// The end of the last valid record.
         valid_tail: Lsn,
-        /// Its epoch.
-        last_epoch: Epoch,
     },
     /// The write of the last [`crate::Command::Acknowledge`] of this session has completed.
     AcknowledgeDone {
@@ -181,8 +175,6 @@ pub enum Input {
         /// The end of the last valid record now; below the asked end only if more is to be fetched to complete a
         /// record.
         valid_tail: Lsn,
-        /// Its epoch.
-        last_epoch: Epoch,
     },
     /// Answers [`crate::Command::Fetch`]: the peer is gone, refused, or its bytes were not valid.
     FetchFailed {

@@ -1,0 +1,111 @@
+//! Append at the primary: batches to each peer, as large as what came while the last one was in flight.
+//!
+//! An idle link sends at once. While `batches_in_flight` batches of a peer are not placed, or its credits are used up, the
+//! next batch grows. A peer that is slow or gone holds nobody else up.
+
+use windlass_log::{Lsn, MemberId};
+
+use super::Engine;
+use super::peer::Peer;
+use super::tenure::Tenure;
+use crate::{Acknowledgement, Command, Config, LsnRange, Notice, Placed, Session};
+
+/// Where the next batch of a peer ends, given how far the log is drained; `None` if there is nothing to say.
+fn batch_end(config: &Config, tenure: &Tenure, peer: &Peer, drained: Lsn) -> Option<Lsn> {
+    let limits = &config.limits;
+    let geometry = config.geometry;
+    let posted = peer.posted();
+    let in_flight = u32::try_from(peer.batches_in_flight()).unwrap_or(u32::MAX);
+    if !peer.is_streaming()
+        || in_flight >= limits.batches_in_flight
+        || peer.credits(u64::from(limits.notice_slots)) == 0
+    {
+        return None;
+    }
+    // Two pieces at most, inside the windows.
+    let two_segments = geometry.base(geometry.segment_of(posted) + 2);
+    let reachable = drained.min(peer.granted_to.max(posted)).min(two_segments);
+    let end = if reachable.0 - posted.0 <= limits.batch_bytes {
+        reachable
+    } else {
+        let most = Lsn((posted.0 + limits.batch_bytes) & !7);
+        // A record end if one is known, any aligned position otherwise: the backup parses on when the rest is there.
+        let floor = tenure.boundaries.floor(most);
+        if floor > posted { floor } else { most }
+    };
+    let end = geometry.normalize(end);
+    let has_bytes = end > posted;
+    let is_idle = in_flight == 0;
+    let has_demand = tenure.wanted.min(posted) > peer.wanted_said;
+    (has_bytes || (is_idle && has_demand)).then_some(end.max(posted))
+}
+
+impl Engine {
+    pub(super) fn drained(&mut self, to: Lsn, tail: Lsn) {
+        let Some(tenure) = &mut self.tenure else { return };
+        if tenure.start_end.is_none() {
+            return;
+        }
+        assert!(to >= self.core.log.tail, "the drain went back from {} to {to}", self.core.log.tail);
+        assert!(to <= tail, "drained {to} beyond the reserved tail {tail}");
+        tenure.reserved = tenure.reserved.max(tail);
+        if to > self.core.log.tail {
+            self.core.log.tail = to;
+            tenure.boundaries.push(to);
+            tenure.progress_at = self.core.now;
+        }
+    }
+
+    pub(super) fn durable_wanted(&mut self, to: Lsn) {
+        if let Some(tenure) = &mut self.tenure {
+            tenure.wanted = tenure.wanted.max(to);
+        }
+    }
+
+    pub(super) fn placed(&mut self, peer: MemberId, session: Session, to: Placed) {
+        if let Some(peer) = self.streaming(peer, session) {
+            peer.batch_placed(to);
+        }
+    }
+
+    pub(super) fn acknowledged(&mut self, from: MemberId, word: &Acknowledgement) {
+        if let Some(peer) = self.streaming(from, word.session)
+            && !peer.acknowledged(word)
+        {
+            self.restart_session(from);
+        }
+    }
+
+    /// The peer, if this is its session and it streams. Completions of anything older count nothing.
+    fn streaming(&mut self, peer: MemberId, session: Session) -> Option<&mut Peer> {
+        let tenure = self.tenure.as_mut()?;
+        tenure.peers.get_mut(&peer).filter(|peer| peer.is_streaming() && peer.session == session)
+    }
+
+    /// Sends what can be sent to every peer.
+    pub(super) fn pump_batches(&mut self) {
+        let Engine { core, tenure, .. } = self;
+        let Some(tenure) = tenure.as_mut().filter(|tenure| tenure.start_end.is_some()) else { return };
+        let slots = u64::from(core.config.limits.notice_slots);
+        let members: alloc::vec::Vec<MemberId> = tenure.peers.keys().copied().collect();
+        for member in members {
+            while let Some(end) = batch_end(&core.config, tenure, &tenure.peers[&member], core.log.tail) {
+                let wanted = tenure.wanted;
+                let Some(peer) = tenure.peers.get_mut(&member) else { break };
+                let range = LsnRange::new(peer.posted(), end);
+                let sequence = peer.post(range, slots);
+                peer.wanted_said = wanted.min(end);
+                let notice = Notice {
+                    session: peer.session,
+                    sequence,
+                    tail: end,
+                    replicated: core.replicated,
+                    durable: core.durable,
+                    wanted,
+                };
+                let slot = u32::try_from(sequence % slots).unwrap_or(0);
+                core.push(Command::Replicate { peer: member, session: peer.session, range, notice, slot });
+            }
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! What every phase shares: the configuration, the durable state, the local log's positions, the command queue.
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, VecDeque};
+
+use windlass_log::{Epoch, EpochHistory, Lsn, MemberId};
+
+use crate::history::{divergence, epoch_before, mark_at, newest, trim};
+use crate::{
+    Command, Config, DurableState, Event, Mark, Message, Opening, Persisted, StopReason, Summary, Token,
+    Witness,
+};
+
+#[derive(Debug)]
+pub(super) struct Core {
+    pub(super) config: Config,
+    pub(super) commands: VecDeque<Command>,
+    /// As it is, or as the last command that saves it will make it. What must not leave before it is durable waits for
+    /// that command's answer.
+    pub(super) state: DurableState,
+    pub(super) log: LocalLog,
+    /// The newest commit watermarks published here.
+    pub(super) replicated: Lsn,
+    pub(super) durable: Lsn,
+    /// The highest `durable` heard of, not clamped to what this member holds.
+    pub(super) durable_known: Lsn,
+    /// The highest epoch seen anywhere: a candidate asks for more.
+    pub(super) epoch_seen: Epoch,
+    /// What this member, as a primary, saw acknowledged.
+    pub(super) witnessed: BTreeMap<MemberId, Mark>,
+    /// Where the log was found damaged, until what lies beyond is written again.
+    pub(super) damage: Option<Lsn>,
+    /// Committed bytes were lost here by damage: the published watermarks run ahead of the tail until it is repaired.
+    lost_committed: bool,
+    pub(super) now: u64,
+    next_token: u64,
+    random: u64,
+}
+
+/// The local log's positions.
+#[derive(Debug)]
+pub(super) struct LocalLog {
+    /// The drained LSN as primary, the valid tail otherwise.
+    pub(super) tail: Lsn,
+    pub(super) persisted: Persisted,
+    /// The flush in flight, and how far it goes.
+    pub(super) flush: Option<(Token, Lsn)>,
+    /// Since when there is something unflushed.
+    pub(super) unpersisted_since: Option<u64>,
+}
+
+/// How this member's log becomes a prefix of another one.
+pub(super) enum Adoption {
+    /// Cut here and take this history and mark.
+    Cut { at: Lsn, history: EpochHistory, mark: Persisted },
+    /// The other log no longer has what is needed.
+    NeedsSnapshot,
+    /// It would cut what is committed.
+    Contradiction { at: Lsn },
+}
+
+impl Core {
+    pub(super) fn new(config: Config, opening: Opening, now: u64) -> Core {
+        let Opening { mut state, valid_tail } = opening;
+        assert!(
+            state.promised >= newest(&state.history),
+            "R-5: promised {} is below epoch {} in the log",
+            state.promised,
+            newest(&state.history)
+        );
+        assert!(state.trimmed <= valid_tail, "valid tail {valid_tail} below trim point {}", state.trimmed);
+        assert!(config.geometry.normalize(valid_tail) == valid_tail, "R-1: {valid_tail} has another name");
+        state.mark = state.mark.max(Persisted(valid_tail));
+        let random = config.seed;
+        Core {
+            config,
+            commands: VecDeque::new(),
+            log: LocalLog {
+                tail: valid_tail,
+                persisted: Persisted(valid_tail),
+                flush: None,
+                unpersisted_since: None,
+            },
+            replicated: state.trimmed,
+            durable: state.trimmed,
+            durable_known: state.trimmed,
+            epoch_seen: state.promised,
+            witnessed: BTreeMap::new(),
+            damage: None,
+            lost_committed: false,
+            now,
+            next_token: 1,
+            random,
+            state,
+        }
+    }
+
+    pub(super) fn me(&self) -> MemberId {
+        self.config.me
+    }
+
+    pub(super) fn token(&mut self) -> Token {
+        let token = Token(self.next_token);
+        self.next_token += 1;
+        token
+    }
+
+    pub(super) fn push(&mut self, command: Command) {
+        self.commands.push_back(command);
+    }
+
+    pub(super) fn send(&mut self, peer: MemberId, message: Message) {
+        self.push(Command::Send { peer, message: Box::new(message) });
+    }
+
+    pub(super) fn event(&mut self, event: Event) {
+        self.push(Command::Event(event));
+    }
+
+    /// A number in `0..bound`, from the seed (splitmix64).
+    pub(super) fn random_below(&mut self, bound: u64) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % bound.max(1)
+    }
+
+    /// The voters other than this member.
+    pub(super) fn others(&self) -> alloc::vec::Vec<MemberId> {
+        self.config.voters.iter().copied().filter(|member| *member != self.config.me).collect()
+    }
+
+    /// Starts a flush up to the tail unless one is in flight.
+    pub(super) fn flush(&mut self) {
+        if self.log.flush.is_none() && self.log.persisted.0 < self.log.tail {
+            let (token, to) = (self.token(), self.log.tail);
+            self.log.flush = Some((token, to));
+            self.push(Command::Flush { token, to });
+        }
+    }
+
+    /// A flush ended. Whether it was the one in flight.
+    pub(super) fn flushed(&mut self, token: Token, persisted: Persisted) -> bool {
+        if self.log.flush.is_none_or(|(in_flight, _)| in_flight != token) {
+            return false;
+        }
+        self.log.flush = None;
+        // The flush may have reached further than what is known to be valid here: count only that.
+        self.log.persisted = self.log.persisted.max(persisted.min(Persisted(self.log.tail)));
+        self.state.mark = self.state.mark.max(self.log.persisted);
+        self.log.unpersisted_since = None;
+        true
+    }
+
+    /// The state, to be saved: with the invariants that every saved state has.
+    pub(super) fn saved_state(&self) -> Box<DurableState> {
+        let state = &self.state;
+        assert!(state.promised >= newest(&state.history), "R-5: a promise below an epoch in the log");
+        Box::new(state.clone())
+    }
+
+    pub(super) fn save(&mut self) -> Token {
+        let (token, state) = (self.token(), self.saved_state());
+        self.push(Command::Save { token, state });
+        token
+    }
+
+    /// The valid tail changed by a scan or a cut: what is known to be persisted shrinks with it, the mark does not.
+    pub(super) fn set_tail(&mut self, tail: Lsn) {
+        let tail = self.damage.map_or(tail, |damage| damage.min(tail));
+        self.log.tail = tail;
+        self.lost_committed |= tail < self.durable;
+        self.log.persisted = self.log.persisted.min(Persisted(tail));
+        self.replicated = self.replicated.min(tail).max(self.durable);
+    }
+
+    /// Whether this member lacks bytes that it may have acknowledged: it does not lead until it has them again.
+    pub(super) fn damaged(&self) -> bool {
+        self.log.tail < self.state.mark.0
+    }
+
+    /// Epoch of the last valid record, and tail: what ranks a log. By R-4 a record's epoch is the one that the
+    /// history assigns to its bytes; an entry that owns no byte ranks nothing.
+    pub(super) fn rank(&self) -> (Epoch, Lsn) {
+        (epoch_before(&self.state.history, self.log.tail), self.log.tail)
+    }
+
+    pub(super) fn summary(&self) -> Summary {
+        let history = self.state.history.clone();
+        let witnessed = self.witnessed.iter().map(|(member, mark)| Witness { member: *member, mark: *mark });
+        Summary {
+            last_epoch: self.rank().0,
+            valid_tail: self.log.tail,
+            trimmed: self.state.trimmed,
+            mark: mark_at(&history, self.state.mark.0),
+            memory_lost: self.state.memory_lost,
+            durable: mark_at(&history, self.durable_known),
+            witnessed: witnessed.collect(),
+            history,
+        }
+    }
+
+    /// How this log becomes a prefix of one with this history, tail and trim point.
+    pub(super) fn plan_adoption(&self, history: &EpochHistory, tail: Lsn, trimmed: Lsn) -> Adoption {
+        let own = &self.state.history;
+        let from = self.state.trimmed.max(trimmed);
+        if self.log.tail < trimmed {
+            return Adoption::NeedsSnapshot;
+        }
+        // Below `from` the other log is released: only the byte before it can be compared. If that is another epoch's,
+        // this log parts somewhere in what is released.
+        if from == trimmed && epoch_before(own, from) != epoch_before(history, from) {
+            return Adoption::NeedsSnapshot;
+        }
+        let at = divergence(own, self.log.tail, history, tail, from);
+        if at < self.durable.min(self.log.tail) {
+            return Adoption::Contradiction { at };
+        }
+        let reached = self.log.tail.max(self.state.mark.0);
+        let mark = self.state.mark.min(Persisted(divergence(own, reached, history, tail, from)));
+        match merge(own, history, self.state.trimmed) {
+            Some(history) => Adoption::Cut { at, history, mark: mark.max(Persisted(self.state.trimmed)) },
+            None => Adoption::Contradiction { at: from },
+        }
+    }
+
+    /// Takes a planned history, so that the next command that saves the state carries it. Returns that command's token.
+    pub(super) fn adopt(&mut self, at: Lsn, history: EpochHistory, mark: Persisted) -> Token {
+        assert!(self.log.flush.is_none(), "a cut under a flush in flight");
+        assert!(at >= self.durable.min(self.log.tail), "I-2: a cut at {at} below durable {}", self.durable);
+        assert!(self.damage.is_none_or(|damage| at <= damage), "a log that goes on behind its damage");
+        self.damage = None;
+        self.state.history = history;
+        self.state.mark = mark;
+        let history = &self.state.history;
+        self.witnessed.retain(|_, mark| epoch_before(history, mark.lsn) == mark.epoch);
+        if at == self.log.tail {
+            return self.save();
+        }
+        self.set_tail(at);
+        let (token, state) = (self.token(), self.saved_state());
+        self.push(Command::Cut { token, at, state });
+        token
+    }
+
+    /// Publishes watermarks learned from a primary, clamped to what this member holds.
+    pub(super) fn learn(&mut self, replicated: Lsn, durable: Lsn) {
+        self.durable_known = self.durable_known.max(durable);
+        let tail = self.log.tail;
+        let durable = durable.min(tail).max(self.durable);
+        let replicated = replicated.min(tail).max(self.replicated).max(durable);
+        if (replicated, durable) != (self.replicated, self.durable) {
+            (self.replicated, self.durable) = (replicated, durable);
+            self.push(Command::Learned { replicated, durable });
+        }
+        self.check();
+    }
+
+    /// Releases everything below `to`, which must be durable and consumed.
+    pub(super) fn trim(&mut self, to: Lsn) {
+        if to <= self.state.trimmed {
+            return;
+        }
+        assert!(to <= self.durable && to <= self.log.persisted.0, "I-1: a trim at {to} beyond durable");
+        self.state.trimmed = to;
+        trim(&mut self.state.history, to);
+        let state = self.saved_state();
+        self.push(Command::Trim { state });
+    }
+
+    /// I-1: `trimmed ≤ durable ≤ replicated ≤ tail`, persisted at most tail. Damage found later may lower the tail.
+    pub(super) fn check(&self) {
+        assert!(self.state.trimmed <= self.durable, "I-1: trimmed beyond durable");
+        assert!(self.durable <= self.replicated, "I-1: durable beyond replicated");
+        assert!(self.lost_committed || self.replicated <= self.log.tail, "I-1: replicated beyond tail");
+        assert!(self.log.persisted.0 <= self.log.tail, "I-1: persisted beyond tail");
+    }
+
+    pub(super) fn contradiction(&self, at: Lsn) -> StopReason {
+        StopReason::Contradiction { at, durable: self.durable }
+    }
+}
+
+/// The other history, with this log's older entries below its first one kept, from `trimmed` on. `None` if they do not fit
+/// each other, which agreeing logs do.
+fn merge(own: &EpochHistory, other: &EpochHistory, trimmed: Lsn) -> Option<EpochHistory> {
+    let mut merged = EpochHistory::new();
+    let first = other.entries().first().map_or(Lsn(u64::MAX), |entry| entry.start);
+    let older = own.entries().iter().filter(|entry| entry.start < first);
+    for entry in older.chain(other.entries()) {
+        if merged.last().is_some_and(|last| last.epoch == entry.epoch) {
+            continue;
+        }
+        merged.extend(entry.epoch, entry.start).ok()?;
+    }
+    trim(&mut merged, trimmed);
+    Some(merged)
+}

@@ -1,0 +1,129 @@
+//! Control connections, and who is at their other end: members with the incarnation that the superblock remembers, and no
+//! second process of one folder.
+
+use alloc::collections::BTreeMap;
+
+use windlass_log::MemberId;
+
+use super::Engine;
+use super::core::Core;
+use crate::{Event, Identity, PeerRecord, Refusal, Token};
+
+#[derive(Debug, Default)]
+pub(super) struct Links {
+    links: BTreeMap<MemberId, Link>,
+}
+
+#[derive(Debug)]
+struct Link {
+    identity: Identity,
+    state: LinkState,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum LinkState {
+    Down,
+    /// Up once this save is durable.
+    Meeting(Token),
+    Up,
+}
+
+impl Links {
+    pub(super) fn is_up(&self, peer: MemberId) -> bool {
+        self.links.get(&peer).is_some_and(|link| link.state == LinkState::Up)
+    }
+
+    /// The peer's link came up with this identity. Whether it is good at once; it is not before a new identity is durable.
+    fn up(&mut self, core: &mut Core, peer: MemberId, identity: Identity) -> Result<bool, Refusal> {
+        let known = core.state.peers.iter().position(|record| record.member == peer);
+        judge(core, &self.links, peer, identity)?;
+        let record =
+            PeerRecord { member: peer, incarnation: identity.incarnation, opening: identity.opening };
+        let is_known = match known {
+            Some(at) if core.state.peers[at] == record => true,
+            Some(at) => {
+                core.state.peers[at] = record;
+                false
+            }
+            None => {
+                core.state.peers.push(record);
+                false
+            }
+        };
+        let state = if is_known { LinkState::Up } else { LinkState::Meeting(core.save()) };
+        self.links.insert(peer, Link { identity, state });
+        Ok(is_known)
+    }
+
+    fn down(&mut self, peer: MemberId) {
+        if let Some(link) = self.links.get_mut(&peer) {
+            link.state = LinkState::Down;
+        }
+    }
+
+    /// A save is durable: the peer that was waiting for it, if one was.
+    fn saved(&mut self, token: Token) -> Option<MemberId> {
+        let met = self.links.iter_mut().find(|(_, link)| link.state == LinkState::Meeting(token));
+        met.map(|(peer, link)| {
+            link.state = LinkState::Up;
+            *peer
+        })
+    }
+}
+
+fn judge(
+    core: &Core,
+    links: &BTreeMap<MemberId, Link>,
+    peer: MemberId,
+    identity: Identity,
+) -> Result<(), Refusal> {
+    if peer == core.me() || !core.config.voters.contains(&peer) {
+        return Err(Refusal::NotAMember);
+    }
+    let Some(known) = core.state.peers.iter().find(|record| record.member == peer) else {
+        return Ok(());
+    };
+    if known.incarnation != identity.incarnation {
+        let (known, found) = (known.incarnation, identity.incarnation);
+        return Err(Refusal::OtherIncarnation { known, found });
+    }
+    let other_process =
+        |link: &Link| link.identity.opening == identity.opening && link.identity.nonce != identity.nonce;
+    if identity.opening < known.opening || links.get(&peer).is_some_and(other_process) {
+        return Err(Refusal::Clone { known: known.opening, found: identity.opening });
+    }
+    Ok(())
+}
+
+impl Engine {
+    pub(super) fn peer_up(&mut self, peer: MemberId, identity: Identity) {
+        match self.links.up(&mut self.core, peer, identity) {
+            Ok(true) => self.link_ready(peer, false),
+            Ok(false) => {}
+            Err(reason) => {
+                if self.refused.insert(peer, reason) != Some(reason) {
+                    self.core.event(Event::Refused { peer, reason });
+                }
+                // A clone must not take over the original's link; a stranger has none.
+            }
+        }
+    }
+
+    pub(super) fn peer_down(&mut self, peer: MemberId) {
+        self.links.down(peer);
+    }
+
+    pub(super) fn link_saved(&mut self, token: Token) -> bool {
+        let met = self.links.saved(token);
+        if let Some(peer) = met {
+            self.link_ready(peer, true);
+        }
+        met.is_some()
+    }
+
+    fn link_ready(&mut self, peer: MemberId, is_new_process: bool) {
+        self.refused.remove(&peer);
+        self.tenure_link_ready(peer, is_new_process);
+        self.takeover_link_ready(peer);
+    }
+}

@@ -1,0 +1,159 @@
+//! Suspect: silence, and the pre-vote that keeps a cut-off member from raising epochs. Liveness only; any choice is safe.
+
+use alloc::collections::BTreeSet;
+
+use windlass_log::{Epoch, MemberId};
+
+use super::super::Engine;
+use super::{Candidacy, Phase};
+use crate::Message;
+
+#[derive(Debug)]
+pub(in super::super) struct Suspicion {
+    heard_at: u64,
+    /// When a takeover is tried.
+    deadline: u64,
+    /// Doubles the back-off.
+    failures: u32,
+    /// A candidate at work, and how far it has come.
+    working: (Epoch, u64),
+}
+
+impl Suspicion {
+    pub(in super::super) fn new(now: u64) -> Suspicion {
+        Suspicion { heard_at: now, deadline: now, failures: 0, working: (Epoch::NONE, 0) }
+    }
+}
+
+impl Engine {
+    /// A sign of life from a primary that moves, or from a candidate at work.
+    pub(in super::super) fn heard(&mut self) {
+        self.suspicion.heard_at = self.core.now;
+        self.suspicion.failures = 0;
+        self.arm_suspicion();
+        if let Some(Candidacy { phase: Phase::PreVote { .. }, .. }) = self.candidacy {
+            self.candidacy = None;
+        }
+    }
+
+    pub(in super::super) fn arm_suspicion(&mut self) {
+        let back_off = self.core.random_below(self.core.config.timing.backoff_ns);
+        self.suspicion.deadline = self.suspicion.heard_at + self.core.config.timing.suspicion_ns + back_off;
+    }
+
+    /// From now on as if a primary had just been heard.
+    pub(in super::super) fn wait_for_primary(&mut self) {
+        self.suspicion.heard_at = self.core.now;
+        self.arm_suspicion();
+    }
+
+    pub(super) fn back_off(&mut self) {
+        let timing = self.core.config.timing;
+        self.suspicion.failures = (self.suspicion.failures + 1).min(16);
+        let most = (timing.backoff_ns << self.suspicion.failures).min(timing.suspicion_ns);
+        let wait = most / 4 + self.core.random_below(most);
+        self.suspicion.deadline = self.core.now + wait;
+    }
+
+    /// This process slept: what it did not hear meanwhile proves nothing. Look again before suspecting anybody.
+    pub(in super::super) fn look_again(&mut self) {
+        let timing = self.core.config.timing;
+        let again = self.core.now.saturating_sub(timing.suspicion_ns).saturating_add(4 * timing.heartbeat_ns);
+        self.suspicion.heard_at = self.suspicion.heard_at.max(again);
+        self.suspicion.deadline = self.suspicion.deadline.max(self.core.now + 4 * timing.heartbeat_ns);
+        if let Some(tenure) = &mut self.tenure {
+            for peer in tenure.peers.values_mut() {
+                peer.heard_at = peer.heard_at.max(again);
+            }
+        }
+    }
+
+    fn may_campaign(&self) -> bool {
+        self.stopped.is_none()
+            && self.tenure.is_none()
+            && self.sealing.is_none()
+            && self.candidacy.is_none()
+            && !self.work_in_progress()
+            && !self.core.damaged()
+    }
+
+    pub(in super::super) fn suspicion_deadline(&self) -> Option<u64> {
+        self.may_campaign().then_some(self.suspicion.deadline)
+    }
+
+    pub(in super::super) fn tend_suspicion(&mut self) {
+        if self.may_campaign() && self.core.now >= self.suspicion.deadline {
+            self.pre_vote();
+        }
+    }
+
+    fn pre_vote(&mut self) {
+        let timing = self.core.config.timing;
+        let epoch = self.core.epoch_seen.max(self.core.state.promised).next_for(self.core.me());
+        let granted = BTreeSet::from([self.core.me()]);
+        self.candidacy = Some(Candidacy {
+            epoch: Epoch::NONE,
+            phase: Phase::PreVote { epoch, granted: granted.clone() },
+            deadline: self.core.now + timing.suspicion_ns / 2,
+            again_at: self.core.now + timing.retry_ns,
+            promises: Default::default(),
+            fetch_attempts: 0,
+            progress: 0,
+        });
+        self.ask_votes(epoch, &granted);
+        self.count_votes();
+    }
+
+    pub(super) fn ask_votes(&mut self, epoch: Epoch, granted: &BTreeSet<MemberId>) {
+        for peer in self.core.others() {
+            if !granted.contains(&peer) && self.links.is_up(peer) {
+                self.core.send(peer, Message::PreVote { epoch });
+            }
+        }
+    }
+
+    fn count_votes(&mut self) {
+        if let Some(Candidacy { phase: Phase::PreVote { granted, .. }, .. }) = &self.candidacy
+            && granted.len() >= self.core.config.quorum()
+        {
+            self.candidacy = None;
+            self.campaign();
+        }
+    }
+
+    pub(in super::super) fn vote_asked(&mut self, from: MemberId, epoch: Epoch) {
+        let timing = self.core.config.timing;
+        let silent_ns = self.core.now - self.suspicion.heard_at.min(self.core.now);
+        let is_silent = silent_ns + 2 * timing.heartbeat_ns >= timing.suspicion_ns;
+        let is_fencing = self.candidacy.as_ref().is_some_and(|c| !matches!(c.phase, Phase::PreVote { .. }));
+        let granted = is_silent && self.tenure.is_none() && !is_fencing && epoch > self.core.state.promised;
+        let promised = self.core.state.promised.max(self.core.epoch_seen);
+        self.core.send(from, Message::PreVoteReply { epoch, granted, promised });
+    }
+
+    pub(in super::super) fn vote_answered(
+        &mut self,
+        from: MemberId,
+        epoch: Epoch,
+        granted: bool,
+        promised: Epoch,
+    ) {
+        self.core.epoch_seen = self.core.epoch_seen.max(promised);
+        if let Some(Candidacy { phase: Phase::PreVote { epoch: asked, granted: votes }, .. }) =
+            &mut self.candidacy
+            && *asked == epoch
+            && granted
+        {
+            votes.insert(from);
+            self.count_votes();
+        }
+    }
+
+    /// A candidate says that it is at work. Believed only while it gets on.
+    pub(in super::super) fn candidate_working(&mut self, epoch: Epoch, progress: u64) {
+        if epoch >= self.core.state.promised && (epoch, progress) > self.suspicion.working {
+            self.suspicion.working = (epoch, progress);
+            self.heard();
+        }
+    }
+}

@@ -1,0 +1,484 @@
+//! A primary's tenure beyond its batches: sessions with the peers, heartbeats, trimming, handover, and its end.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use windlass_log::{Epoch, Lsn, MemberId};
+
+use super::Engine;
+use super::commit::Boundaries;
+use super::peer::{Peer, Phase};
+use crate::{Command, Event, Heartbeat, Message, PeerStatus, Persisted, Session, StopReason, Token};
+
+#[derive(Debug)]
+pub(super) struct Tenure {
+    pub(super) epoch: Epoch,
+    /// Answers the command that opened the log.
+    pub(super) start: Token,
+    /// The end of the epoch-start record, once it is appended.
+    pub(super) start_end: Option<Lsn>,
+    pub(super) peers: BTreeMap<MemberId, Peer>,
+    pub(super) boundaries: Boundaries,
+    /// The end of the last reservation.
+    pub(super) reserved: Lsn,
+    /// Somebody waits for everything below to be durable.
+    pub(super) wanted: Lsn,
+    /// When anything last moved.
+    pub(super) progress_at: u64,
+    /// Since when work is pending.
+    pub(super) pending_since: Option<u64>,
+    pub(super) beat_at: u64,
+    pub(super) beats: u64,
+    pub(super) handover: Option<Handover>,
+}
+
+#[derive(Debug)]
+pub(super) struct Handover {
+    to: MemberId,
+    seal: Token,
+    sealed: bool,
+    deadline: u64,
+}
+
+/// A log on its way from a tenure's end to its seal.
+#[derive(Debug)]
+pub(super) struct Sealing {
+    seal: Token,
+    /// Whom to tell once the log is sealed: a handover, or this member itself.
+    then: AfterSeal,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum AfterSeal {
+    Wait,
+    /// Take a higher epoch at once: a minority has promised one, and can't follow this one any more.
+    Campaign,
+}
+
+impl Tenure {
+    pub(super) fn new(epoch: Epoch, start: Token, peers: &[MemberId], tail: Lsn, now: u64) -> Tenure {
+        let mut boundaries = Boundaries::default();
+        boundaries.push(tail);
+        Tenure {
+            epoch,
+            start,
+            start_end: None,
+            peers: peers.iter().map(|peer| (*peer, Peer::new(epoch, now))).collect(),
+            boundaries,
+            reserved: tail,
+            wanted: Lsn(0),
+            progress_at: now,
+            pending_since: None,
+            beat_at: now,
+            beats: 0,
+            handover: None,
+        }
+    }
+}
+
+impl Engine {
+    pub(super) fn tenure_started(&mut self, token: Token, end: Lsn) {
+        let now = self.core.now;
+        let Some(tenure) = self.tenure.as_mut().filter(|t| t.start == token && t.start_end.is_none()) else {
+            return;
+        };
+        assert!(
+            end > self.core.log.tail,
+            "the epoch-start record ends at {end}, the log did at {}",
+            self.core.log.tail
+        );
+        tenure.start_end = Some(end);
+        tenure.boundaries.push(end);
+        tenure.reserved = tenure.reserved.max(end);
+        // The start record must be durable before anything counts.
+        tenure.wanted = tenure.wanted.max(end);
+        tenure.progress_at = now;
+        tenure.beat_at = now;
+        for peer in tenure.peers.values_mut() {
+            peer.heard_at = now;
+            peer.phase = Phase::Away { retry_at: now };
+        }
+        self.core.log.tail = end;
+        self.candidacy = None;
+        self.pump_sessions();
+    }
+
+    // ---- sessions ------------------------------------------------------------------------------------------------
+
+    pub(super) fn tenure_link_ready(&mut self, member: MemberId, is_new_process: bool) {
+        let now = self.core.now;
+        let Some(peer) = self.tenure.as_mut().and_then(|tenure| tenure.peers.get_mut(&member)) else {
+            return;
+        };
+        if is_new_process && !matches!(peer.phase, Phase::Away { .. }) {
+            // Its connection died with the old process.
+            self.restart_session(member);
+        }
+        if let Some(peer) = self.tenure.as_mut().and_then(|tenure| tenure.peers.get_mut(&member)) {
+            match &mut peer.phase {
+                Phase::Away { retry_at: due } | Phase::Adopting { again_at: due } => *due = now,
+                Phase::Streaming | Phase::NeedsSnapshot { .. } => {}
+            }
+        }
+        self.pump_sessions();
+    }
+
+    /// Makes sessions that are due, and says again what was not answered.
+    pub(super) fn pump_sessions(&mut self) {
+        let Engine { core, tenure, links, .. } = self;
+        let Some(tenure) = tenure.as_mut().filter(|tenure| tenure.start_end.is_some()) else { return };
+        let again_at = core.now + core.config.timing.retry_ns;
+        let members: Vec<MemberId> = tenure.peers.keys().copied().collect();
+        for member in members.into_iter().filter(|member| links.is_up(*member)) {
+            let Some(peer) = tenure.peers.get_mut(&member) else { continue };
+            let session = match peer.phase {
+                Phase::Away { retry_at: due } | Phase::NeedsSnapshot { again_at: due } if due <= core.now => {
+                    let session = peer.next_session(again_at);
+                    core.push(Command::Connect { peer: member, session });
+                    session
+                }
+                Phase::Adopting { again_at: due } if due <= core.now => {
+                    peer.phase = Phase::Adopting { again_at };
+                    peer.session
+                }
+                Phase::Away { .. }
+                | Phase::Adopting { .. }
+                | Phase::Streaming
+                | Phase::NeedsSnapshot { .. } => continue,
+            };
+            let message = Message::Adopt {
+                session,
+                history: core.state.history.clone(),
+                tail: core.log.tail,
+                trimmed: core.state.trimmed,
+                durable: core.durable,
+            };
+            core.send(member, message);
+        }
+    }
+
+    pub(super) fn adopted(
+        &mut self,
+        from: MemberId,
+        session: Session,
+        valid_tail: Lsn,
+        persisted: Persisted,
+    ) {
+        let tail = self.core.log.tail;
+        let trimmed = self.core.state.trimmed;
+        let geometry = self.core.config.geometry;
+        let Some(peer) = self.peer_in(from, session) else { return };
+        if !matches!(peer.phase, Phase::Adopting { .. }) {
+            return;
+        }
+        let plausible = valid_tail <= tail && persisted.0 <= valid_tail;
+        if !plausible || geometry.normalize(valid_tail) != valid_tail {
+            return self.restart_session(from);
+        }
+        if valid_tail < trimmed {
+            // Released while the peer was adopting.
+            return self.snapshot_needed(from, session, valid_tail);
+        }
+        peer.adopted(valid_tail, persisted);
+        self.set_status(from, PeerStatus::Streaming);
+    }
+
+    pub(super) fn granted(&mut self, from: MemberId, session: Session, up_to: Lsn) {
+        if let Some(peer) = self.peer_in(from, session) {
+            peer.granted_to = peer.granted_to.max(up_to);
+        }
+    }
+
+    pub(super) fn snapshot_needed(&mut self, from: MemberId, session: Session, valid_tail: Lsn) {
+        // Asking costs the peer a superblock save: ask rarely, it speaks up itself once it has the checkpoint.
+        let again_at = self.core.now + 16 * self.core.config.timing.suspicion_ns;
+        let Some(peer) = self.peer_in(from, session) else { return };
+        if matches!(peer.phase, Phase::NeedsSnapshot { .. }) {
+            return;
+        }
+        peer.phase = Phase::NeedsSnapshot { again_at };
+        peer.known = Some(Persisted(valid_tail));
+        self.core.push(Command::Disconnect { peer: from, session });
+        self.set_status(from, PeerStatus::NeedsSnapshot);
+    }
+
+    /// The peer asks for another session.
+    pub(super) fn resynced(&mut self, from: MemberId, session: Session) {
+        let Some(tenure) = &self.tenure else { return };
+        let Some(peer) = tenure.peers.get(&from) else { return };
+        let is_newest = peer.session == session || session.epoch != tenure.epoch;
+        if is_newest && !matches!(peer.phase, Phase::Away { .. }) {
+            self.restart_session(from);
+        }
+    }
+
+    pub(super) fn tenure_fabric_down(&mut self, from: MemberId, session: Session) {
+        if self.peer_in(from, session).is_some_and(|peer| !matches!(peer.phase, Phase::Away { .. })) {
+            self.restart_session(from);
+        }
+    }
+
+    fn peer_in(&mut self, from: MemberId, session: Session) -> Option<&mut Peer> {
+        let tenure = self.tenure.as_mut()?;
+        tenure.peers.get_mut(&from).filter(|peer| peer.session == session && session.attempt > 0)
+    }
+
+    /// Gives the peer's session up; the next one is tried after a moment.
+    pub(super) fn restart_session(&mut self, from: MemberId) {
+        let retry_at = self.core.now + self.core.config.timing.retry_ns / 4;
+        let Some(peer) = self.tenure.as_mut().and_then(|tenure| tenure.peers.get_mut(&from)) else { return };
+        let session = peer.session;
+        peer.phase = Phase::Away { retry_at };
+        self.core.push(Command::Disconnect { peer: from, session });
+        self.set_status(from, PeerStatus::Away);
+    }
+
+    fn set_status(&mut self, member: MemberId, status: PeerStatus) {
+        let Some(peer) = self.tenure.as_mut().and_then(|tenure| tenure.peers.get_mut(&member)) else {
+            return;
+        };
+        if peer.status != status {
+            peer.status = status;
+            self.core.event(Event::Peer { peer: member, status });
+        }
+    }
+
+    // ---- signs of life -------------------------------------------------------------------------------------------
+
+    pub(super) fn alive_answered(&mut self, from: MemberId, epoch: Epoch, sequence: u64) {
+        if let Some(tenure) = self.tenure.as_mut().filter(|tenure| tenure.epoch == epoch)
+            && let Some(peer) = tenure.peers.get_mut(&from)
+        {
+            peer.beat_answered(sequence);
+        }
+    }
+
+    /// Beats when it is time, steps down without a quorum, gives up sessions that hang.
+    pub(super) fn tend_tenure(&mut self) {
+        let now = self.core.now;
+        let Some(tenure) = self.tenure.as_ref().filter(|tenure| tenure.start_end.is_some()) else { return };
+        if let Some(handover) = &tenure.handover
+            && now >= handover.deadline
+        {
+            return self.end_handover();
+        }
+        let suspicion_ns = self.core.config.timing.suspicion_ns;
+        let silent = |peer: &Peer| now >= peer.heard_at.saturating_add(suspicion_ns);
+        let heard = 1 + tenure.peers.values().filter(|peer| !silent(peer)).count();
+        if heard < self.core.config.quorum() {
+            return self.step_down(StopReason::NoQuorum);
+        }
+        let hung = |peer: &&MemberId| tenure.peers[peer].is_streaming() && silent(&tenure.peers[peer]);
+        let hanging: Vec<MemberId> = tenure.peers.keys().filter(hung).copied().collect();
+        let due = now >= tenure.beat_at;
+        for member in hanging {
+            self.restart_session(member);
+        }
+        if due {
+            self.beat();
+        }
+        self.pump_sessions();
+    }
+
+    fn beat(&mut self) {
+        let Engine { core, tenure, links, .. } = self;
+        let Some(tenure) = tenure else { return };
+        tenure.beat_at = core.now + core.config.timing.heartbeat_ns;
+        tenure.beats += 1;
+        let pending_ns =
+            tenure.pending_since.map_or(0, |since| core.now - since.max(tenure.progress_at).min(core.now));
+        for (member, peer) in &mut tenure.peers {
+            let sequence = tenure.beats;
+            if peer.is_streaming() {
+                peer.beat(sequence, core.now);
+                let heartbeat = Heartbeat {
+                    session: peer.session,
+                    sequence,
+                    drained: core.log.tail,
+                    tail: tenure.reserved,
+                    replicated: core.replicated,
+                    durable: core.durable,
+                    trimmed: core.state.trimmed,
+                    pending_ns,
+                };
+                core.push(Command::Beat { peer: *member, session: peer.session, heartbeat });
+            } else if links.is_up(*member) {
+                peer.beat(sequence, core.now);
+                let (epoch, drained) = (tenure.epoch, core.log.tail);
+                core.send(*member, Message::Alive { epoch, sequence, pending_ns, drained });
+            }
+        }
+    }
+
+    /// Keeps the age of the oldest pending work.
+    pub(super) fn watch_pending(&mut self) {
+        let core = &self.core;
+        let Some(tenure) = &mut self.tenure else { return };
+        let is_pending = tenure.reserved > core.log.tail
+            || tenure.wanted > core.durable
+            || core.replicated < core.log.tail && tenure.start_end.is_some();
+        tenure.pending_since = match (is_pending, tenure.pending_since) {
+            (true, since) => since.or(Some(core.now)),
+            (false, _) => None,
+        };
+    }
+
+    // ---- trimming ------------------------------------------------------------------------------------------------
+
+    /// Releases what the application and, within the retention limit, the peers no longer need. A peer that streams below
+    /// the new trim point is disconnected first.
+    pub(super) fn trim_as_primary(&mut self) {
+        let retention = self.core.config.limits.retention_bytes;
+        let Some(wanted) = self.trim_wanted else { return };
+        let Some(tenure) = &self.tenure else { return };
+        if tenure.start_end.is_none() {
+            return;
+        }
+        let needed = |peer: &Peer| match (peer.phase, peer.known) {
+            // It waits for a checkpoint: the log is not kept for it, beyond what the application keeps.
+            (Phase::NeedsSnapshot { .. }, _) => Lsn(u64::MAX),
+            (Phase::Streaming, _) => peer.persisted().0,
+            (Phase::Away { .. } | Phase::Adopting { .. }, Some(known)) => known.0,
+            (Phase::Away { .. } | Phase::Adopting { .. }, None) => Lsn(0),
+        };
+        let slowest = tenure.peers.values().map(needed).min().unwrap_or(Lsn(u64::MAX));
+        let kept_from = slowest.max(Lsn(self.core.log.tail.0.saturating_sub(retention)));
+        let mut to = wanted.min(kept_from).min(self.core.durable).min(self.core.log.persisted.0);
+        if to < wanted.min(self.core.durable) {
+            // The limit of retention is a byte count: release whole segments only, which are record starts.
+            let geometry = self.core.config.geometry;
+            let segment = geometry.segment_of(to);
+            let starts = [segment, segment.saturating_sub(1)].map(|segment| geometry.first_record(segment));
+            to = starts.into_iter().find(|start| *start <= to).unwrap_or(Lsn(0));
+        }
+        if to <= self.core.state.trimmed {
+            return;
+        }
+        let below: Vec<(MemberId, Session, Lsn)> = tenure
+            .peers
+            .iter()
+            .filter(|(_, peer)| peer.is_streaming() && peer.persisted().0 < to)
+            .map(|(member, peer)| (*member, peer.session, peer.persisted().0))
+            .collect();
+        for (member, session, valid_tail) in below {
+            self.snapshot_needed(member, session, valid_tail);
+        }
+        self.core.trim(to);
+    }
+
+    // ---- the end -------------------------------------------------------------------------------------------------
+
+    pub(super) fn hand_over(&mut self, to: MemberId) {
+        let deadline = self.core.now + self.core.config.timing.suspicion_ns;
+        let Some(tenure) = self.tenure.as_mut().filter(|tenure| tenure.start_end.is_some()) else { return };
+        if tenure.handover.is_some() {
+            return;
+        }
+        if tenure.peers.get(&to).is_none_or(|peer| !peer.is_streaming()) {
+            return self.core.event(Event::HandoverFailed { to });
+        }
+        let seal = self.core.token();
+        tenure.handover = Some(Handover { to, seal, sealed: false, deadline });
+        self.core.push(Command::Seal { token: seal });
+    }
+
+    /// Everything of the sealed log is committed and on the heir's medium: let it go.
+    pub(super) fn pump_handover(&mut self) {
+        let Some(tenure) = &self.tenure else { return };
+        let Some(Handover { to, sealed: true, .. }) = tenure.handover else { return };
+        let tail = self.core.log.tail;
+        if self.core.durable == tail && tenure.peers.get(&to).is_some_and(|peer| peer.persisted().0 == tail) {
+            let epoch = tenure.epoch;
+            self.core.send(to, Message::Campaign { epoch });
+            self.step_down(StopReason::HandedOver { to });
+        }
+    }
+
+    fn end_handover(&mut self) {
+        let Some(Handover { to, .. }) = self.tenure.as_ref().and_then(|tenure| tenure.handover.as_ref())
+        else {
+            return;
+        };
+        let to = *to;
+        self.core.event(Event::HandoverFailed { to });
+        self.step_down(StopReason::HandedOver { to });
+    }
+
+    pub(super) fn sealed(&mut self, token: Token, tail: Lsn) {
+        if let Some(tenure) = &mut self.tenure
+            && let Some(handover) = &mut tenure.handover
+            && handover.seal == token
+        {
+            handover.sealed = true;
+            assert!(tail >= self.core.log.tail, "sealed at {tail}, drained to {}", self.core.log.tail);
+            self.core.log.tail = tail;
+            tenure.boundaries.push(tail);
+            tenure.reserved = tenure.reserved.max(tail);
+            tenure.wanted = tenure.wanted.max(tail);
+            return;
+        }
+        let Some(sealing) = self.sealing.take_if(|sealing| sealing.seal == token) else { return };
+        // nothing is in flight, so the sealed tail is the end of the log.
+        assert!(tail >= self.core.log.tail, "sealed at {tail}, drained to {}", self.core.log.tail);
+        self.core.set_tail(tail);
+        self.core.log.unpersisted_since = None;
+        self.work_sealed();
+        if sealing.then == AfterSeal::Campaign && !self.work_in_progress() {
+            self.campaign();
+        }
+    }
+
+    /// A minority has promised a higher epoch and can't follow this tenure: take a higher one still.
+    pub(super) fn outbid(&mut self, promised: Epoch) {
+        if self.tenure.as_ref().is_some_and(|tenure| promised > tenure.epoch) {
+            self.step_down(StopReason::HigherEpoch { promised });
+            if let Some(sealing) = &mut self.sealing {
+                sealing.then = AfterSeal::Campaign;
+            }
+        }
+    }
+
+    /// Ends the tenure, if there is one: posting and counting stop here, the log is sealed, pending commits end as
+    /// unknown.
+    pub(super) fn step_down(&mut self, reason: StopReason) {
+        self.remember_witnessed();
+        let Some(tenure) = self.tenure.take() else { return };
+        let sealed_already = tenure.handover.as_ref().is_some_and(|handover| handover.sealed);
+        if !sealed_already {
+            let seal = match tenure.handover {
+                Some(Handover { seal, .. }) => seal,
+                None => {
+                    let token = self.core.token();
+                    self.core.push(Command::Seal { token });
+                    token
+                }
+            };
+            self.sealing = Some(Sealing { seal, then: AfterSeal::Wait });
+        }
+        for (member, peer) in &tenure.peers {
+            if peer.session.attempt > 0
+                && !matches!(peer.phase, Phase::Away { .. } | Phase::NeedsSnapshot { .. })
+            {
+                self.core.push(Command::Disconnect { peer: *member, session: peer.session });
+            }
+        }
+        self.core.push(Command::StepDown { epoch: tenure.epoch, reason });
+        self.candidacy = None;
+        self.wait_for_primary();
+    }
+
+    /// Stops for good (until the folder is opened again).
+    pub(super) fn stop(&mut self, reason: StopReason) {
+        if self.stopped.is_some() {
+            return;
+        }
+        self.step_down(reason);
+        self.abandon_candidacy();
+        self.stopped = Some(reason);
+        self.sealing = None;
+        self.following = None;
+        self.work = None;
+        self.next = None;
+        self.core.event(Event::Stopped { reason });
+    }
+}
