@@ -32,6 +32,8 @@
 
 mod capability;
 mod completion;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod connection;
 mod error;
 mod memory;
