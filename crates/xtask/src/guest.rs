@@ -210,7 +210,8 @@ fn verbs_tests(context: &Context, arguments: &Arguments) -> Outcome {
         return Outcome::failed(format!("windlass-verbs did not build: {}", built.how));
     }
     let mut files: Vec<Placed> = arguments.file.iter().map(|word| place(context, word)).collect();
-    let mut commands = String::from("export WINDLASS_VERBS_DEVICE=required\nall=0\n");
+    let mut commands =
+        String::from("export WINDLASS_VERBS_DEVICE=required WINDLASS_DISK_FOLDER=/data\nall=0\n");
     for program in test_programs(&built.output) {
         let name = program.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let to = format!("/guest/{name}");
