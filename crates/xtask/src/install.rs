@@ -22,6 +22,8 @@ pub(crate) const BUILD_PACKAGES: &[&str] = &[
     "libnl-3-dev",
     "libnl-route-3-dev",
     "libibverbs-dev",
+    // The vendored build looks for it, whether it is used or not.
+    "python3",
 ];
 
 /// A tool that `cargo install` brings.
@@ -97,7 +99,8 @@ pub(crate) fn packages(context: &Context) {
     if !update.success {
         println!("   could not update the package lists: {}", update.how);
     }
-    let mut words = vec!["-o", lock, "-qq", "install", "-y", "--no-install-recommends"];
+    let mut words =
+        vec!["-o", lock, "-o", "Dpkg::Use-Pty=0", "-qq", "install", "-y", "--no-install-recommends"];
     words.extend(&missing);
     let install = Run::new(context, "apt-get", &words).env("DEBIAN_FRONTEND", "noninteractive");
     let finished = install.finish(context, "apt-install");
