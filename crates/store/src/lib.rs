@@ -45,6 +45,4 @@ pub use store::{MemoryError, Persisted, Store, UpdateError};
 pub use trim::{CutError, TrimError};
 
 #[cfg(test)]
-mod testlog;
-#[cfg(test)]
 mod tests;

@@ -286,7 +286,8 @@ pub(crate) fn open_locked<D: Disk>(
     let listing = folder::list(&disk)?;
     let verdict = examine(&disk, &now, geometry, &listing, options)?;
 
-    // From here on the folder is changed.
+    // From here on the folder is changed. First its names: a process that died may have seen names that never reached the medium (kind 30).
+    disk.sync_folder().at(DiskCall::SyncFolder, disk.path(), "")?;
     if let Some(stale) = copies.stale(&now) {
         superblock::mend(&disk, &file, stale, &now.encode()?)?;
     }

@@ -246,6 +246,15 @@ impl TestDisk {
         TestDisk::with(names, inodes, next)
     }
 
+    /// The same disk once more, durable as it is now, with its inodes: to try several things from one state.
+    #[must_use]
+    pub fn copied_in_place(&self) -> TestDisk {
+        let state = self.state();
+        let inodes =
+            state.names.values().map(|number| (*number, Inode::durable(state.inodes[number].live_bytes())));
+        TestDisk::with(state.names.clone(), inodes.collect(), state.inode_next)
+    }
+
     /// What the file holds now.
     ///
     /// # Panics
@@ -308,7 +317,7 @@ impl State {
         self.steps += u64::from(step);
         match (self.stop_at, fault) {
             (Some(stop), _) if now == stop && step => Err(Failure::Stopping),
-            (Some(stop), _) if now >= stop => Err(Failure::Stopped),
+            (Some(stop), _) if now > stop => Err(Failure::Stopped),
             (_, Some(errno)) => Err(Failure::Fault(errno)),
             (_, None) => Ok(()),
         }

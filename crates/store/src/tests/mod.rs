@@ -1,7 +1,10 @@
 //! Tests of the store as a whole: the kinds of failure of DESIGN.md section 13.
 
+mod crash;
+mod testlog;
+
 use crate::disk::testing::TestDisk;
-use crate::testlog::TestLog;
+use testlog::TestLog;
 
 fn payload(number: u32) -> Vec<u8> {
     let len = usize::try_from(number % 7 * 300).unwrap();
