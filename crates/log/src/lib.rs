@@ -32,6 +32,8 @@ mod scan;
 mod segment;
 mod superblock;
 mod sync;
+#[cfg(all(test, not(loom)))]
+mod testing;
 mod verdict;
 
 pub use batch::{BatchError, BatchItems, batch_items, frame_bytes};

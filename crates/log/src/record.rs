@@ -201,8 +201,14 @@ impl RecordHeader {
     /// If the header is of another epoch than the key.
     #[must_use]
     pub fn encode(&self, key: &EpochKey) -> [u8; HEADER] {
+        self.encode_number(key, self.kind.number())
+    }
+
+    /// As [`encode`](Self::encode), with any number for the kind.
+    #[inline]
+    pub(crate) fn encode_number(&self, key: &EpochKey, kind: u8) -> [u8; HEADER] {
         assert_eq!(self.epoch, key.epoch(), "a header is encoded with the key of its own epoch");
-        let lengths = self.lengths();
+        let lengths = self.lengths(kind);
         let word = key.publish_word(self.lsn);
         let check = key.salt().header_checksum(
             self.lsn,
@@ -218,10 +224,10 @@ impl RecordHeader {
         bytes
     }
 
-    fn lengths(&self) -> [u8; 8] {
+    fn lengths(&self, kind: u8) -> [u8; 8] {
         let [a, b, c, d] = self.payload_bytes.to_le_bytes();
         let [lag_low, lag_high] = self.lag.0.to_le_bytes();
-        [a, b, c, d, self.kind.number(), 0, lag_low, lag_high]
+        [a, b, c, d, kind, 0, lag_low, lag_high]
     }
 
     /// The header in these bytes, if they are that of a record at `lsn` of the epoch of `key`, which must be the epoch that

@@ -1,0 +1,643 @@
+//! The scan: reads an image record by record and says where and why it stops.
+//!
+//! Bytes are copied out in pieces that stay in the cache, then the copy is checked, never the original. A record is yielded only if
+//! everything about it holds: publish word, both checksums, lengths, zeros behind the payload, its epoch the one that the history assigns
+//! its segment's header, and, for the first record of a segment, the chain.
+//!
+//! Memory is flat: one buffer, which grows only to a record whose whole header asked for it, and not at all in a
+//! [flat](Scan::flat) scan. Every step advances or stops. DESIGN.md sections 2.3 and 6.
+
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use crate::bytes::{array, index, length};
+use crate::image::{Fetched, Image, Shape};
+use crate::record::{HEADER, HeaderError, RecordHeader, RecordKind};
+use crate::salt::{EpochKey, Salt};
+use crate::segment::{SEGMENT_HEADER, SegmentHeader, SegmentHeaderError};
+use crate::superblock::LSN_MAX;
+use crate::{Chain, HEADER_BYTES, Lsn, RECORD_ALIGN, SEGMENT_START_BYTES};
+
+/// The piece of an image that is copied out at a time.
+const PIECE_BYTES: u64 = 64 << 10;
+
+/// A record that was found whole.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Record<'s> {
+    /// Its header.
+    pub header: RecordHeader,
+    /// Its payload; `None` only in a flat scan, for a record longer than the buffer, whose payload was checked all the same.
+    pub payload: Option<&'s [u8]>,
+    /// Where the next record starts.
+    pub end: Lsn,
+}
+
+/// What a step of a scan came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step<'s> {
+    /// A whole record.
+    Record(Record<'s>),
+    /// No further. Another step stops at the same place again, unless the image, the history or the end has changed.
+    Stop(Stop),
+}
+
+/// Where a scan stopped, and why.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stop {
+    /// Everything before is whole; no valid record starts here.
+    pub lsn: Lsn,
+    /// What is here instead.
+    pub reason: StopReason,
+}
+
+/// Why a scan stopped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum StopReason {
+    /// The end that the scan was given.
+    #[error("the end asked for is reached")]
+    Reached,
+    /// Memory that nobody wrote: the header's place is all zeros.
+    #[error("nothing was ever written here")]
+    Blank,
+    /// The header is not that of a valid record.
+    #[error("{0}")]
+    Header(HeaderError),
+    /// The payload is not what was written: torn or damaged.
+    #[error(
+        "the payload of {payload_bytes} bytes has checksum {found:#010x}, its header says {expected:#010x}"
+    )]
+    Payload {
+        /// The payload's length.
+        payload_bytes: u32,
+        /// What the header says.
+        expected: u32,
+        /// What the payload's bytes give.
+        found: u32,
+    },
+    /// The bytes between the payload's end and the record's are not zeros: torn or damaged.
+    #[error("the filler behind the payload is not zero")]
+    Filler,
+    /// The record reaches beyond the end that the scan was given, which is not a record's end.
+    #[error("the record ends at LSN {end}, beyond the end asked for, LSN {until}")]
+    BeyondEnd {
+        /// The record's end.
+        end: Lsn,
+        /// The end given.
+        until: Lsn,
+    },
+    /// The record reaches beyond the start of the next epoch: left over from a suffix that was cut.
+    #[error("the record ends at LSN {end}, beyond the start of the next epoch at LSN {next}")]
+    BeyondEpoch {
+        /// The record's end.
+        end: Lsn,
+        /// Where the next epoch starts.
+        next: Lsn,
+    },
+    /// The history assigns no epoch to this LSN.
+    #[error("the epoch history has no epoch for this LSN")]
+    NoEpoch,
+    /// The segment of this LSN is not there.
+    #[error("segment {segment} is missing")]
+    SegmentMissing {
+        /// Its number.
+        segment: u64,
+    },
+    /// The segment's file is too short.
+    #[error("the file of segment {segment} is cut short")]
+    SegmentShort {
+        /// Its number.
+        segment: u64,
+    },
+    /// The segment's header is blank, damaged or of another version.
+    #[error("segment {segment}: {error}")]
+    SegmentHeader {
+        /// Its number.
+        segment: u64,
+        /// What is wrong with it.
+        error: SegmentHeaderError,
+    },
+    /// The segment's header is whole and not of this log and place.
+    #[error("segment {segment} says that it is the one at LSN {} of {} bytes in log {}", .found.base, .found.segment_bytes, .found.log_id)]
+    SegmentForeign {
+        /// The number of the segment that should be here.
+        segment: u64,
+        /// What its header says.
+        found: SegmentHeader,
+    },
+    /// A whole record where none of its kind may be: a segment's first record is its segment-start record, and no other is.
+    #[error("a whole record of kind {kind:?}, which may not be here")]
+    Misplaced {
+        /// Its kind.
+        kind: RecordKind,
+    },
+    /// The segment-start record is whole and says that other records came before.
+    #[error("the chain is {:#018x} after {} records, the segment-start record says {:#018x} after {}", .expected.hash, .expected.records, .found.hash, .found.records)]
+    ChainBroken {
+        /// What the records before give.
+        expected: Chain,
+        /// What the segment-start record says.
+        found: Chain,
+    },
+}
+
+/// Why a scan failed. Says nothing of the log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ScanError<E> {
+    /// The image could not be read: mend what keeps it from being read.
+    #[error("reading the log at LSN {lsn}: {error}")]
+    Image {
+        /// Where.
+        lsn: Lsn,
+        /// Why.
+        error: E,
+    },
+    /// No memory for the record: scan it flat, or give the process more.
+    #[error("no memory for the record of {bytes} bytes at LSN {lsn}")]
+    Memory {
+        /// The record's LSN.
+        lsn: Lsn,
+        /// Its length.
+        bytes: u64,
+    },
+}
+
+/// The part of the log that one epoch owns.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    key: EpochKey,
+    start: Lsn,
+    next: Option<Lsn>,
+}
+
+impl Span {
+    fn holds(&self, lsn: Lsn) -> bool {
+        lsn >= self.start && self.next.is_none_or(|next| lsn < next)
+    }
+}
+
+/// Makes `span` the one that holds `lsn`.
+#[inline]
+fn renew(span: &mut Option<Span>, shape: &Shape, salt: Salt, lsn: Lsn) {
+    if !span.is_some_and(|span| span.holds(lsn)) {
+        let found = shape.history.span_at(lsn);
+        *span = found.map(|(entry, next)| Span { key: salt.key(entry.epoch), start: entry.start, next });
+    }
+}
+
+/// A scan in progress. See the module.
+#[derive(Clone, Debug)]
+pub struct Scan {
+    shape: Shape,
+    salt: Salt,
+    at: Lsn,
+    until: Lsn,
+    chain: Option<Chain>,
+    span: Option<Span>,
+    entered: Option<u64>,
+    flat: bool,
+    buffer: Buffer,
+}
+
+/// What [`Scan::advance`] found: the payload is that part of the buffer.
+struct Found {
+    header: RecordHeader,
+    payload: Option<Range<usize>>,
+    end: Lsn,
+}
+
+/// What ends a step early.
+enum Halt<E> {
+    Stop(StopReason),
+    Fail(ScanError<E>),
+}
+
+impl<E> From<StopReason> for Halt<E> {
+    fn from(reason: StopReason) -> Halt<E> {
+        Halt::Stop(reason)
+    }
+}
+
+/// Fills `into` from the image, or says what is not there.
+fn fetch<I: Image>(image: &mut I, lsn: Lsn, segment: u64, into: &mut [u8]) -> Result<(), Halt<I::Error>> {
+    match image.read(lsn, into) {
+        Ok(Fetched::Whole) => Ok(()),
+        Ok(Fetched::Missing) => Err(StopReason::SegmentMissing { segment }.into()),
+        Ok(Fetched::Short) => Err(StopReason::SegmentShort { segment }.into()),
+        Err(error) => Err(Halt::Fail(ScanError::Image { lsn, error })),
+    }
+}
+
+/// A copy of `[start, start + held)` of the image, inside one segment.
+#[derive(Clone, Debug)]
+struct Buffer {
+    bytes: Vec<u8>,
+    start: Lsn,
+    held: u64,
+}
+
+impl Scan {
+    /// A scan from `from`, where a record must start, with the chain there if it is known. Where it is not, the next segment-start record or epoch
+    /// start gives it.
+    ///
+    /// # Panics
+    ///
+    /// If `from` is not normalised.
+    #[must_use]
+    pub fn new(shape: Shape, from: Lsn, chain: Option<Chain>) -> Scan {
+        assert_eq!(shape.geometry.normalize(from), from, "R-1: the start of a scan is not normalised");
+        let salt = shape.salt();
+        let buffer = Buffer { bytes: Vec::new(), start: from, held: 0 };
+        let until = Lsn(LSN_MAX);
+        Scan { shape, salt, at: from, until, chain, span: None, entered: None, flat: false, buffer }
+    }
+
+    /// The same scan, ending at `until`, a record's end: nothing from there on is looked at.
+    #[must_use]
+    pub fn until(mut self, until: Lsn) -> Scan {
+        self.set_until(until);
+        self
+    }
+
+    /// The same scan, whose buffer never grows: payloads longer than 64 KiB are checked and not yielded.
+    #[must_use]
+    pub fn flat(mut self) -> Scan {
+        self.flat = true;
+        self
+    }
+
+    /// Moves the end; a tailing reader sets it to its watermark. Bytes below it never change.
+    pub fn set_until(&mut self, until: Lsn) {
+        self.until = Lsn(until.0.min(LSN_MAX));
+    }
+
+    /// Adopts a newer history, from the same log.
+    pub fn set_history(&mut self, history: crate::EpochHistory) {
+        self.shape.history = history;
+        self.span = None;
+    }
+
+    /// Where the scan stands: everything before is whole, or was skipped.
+    #[must_use]
+    pub fn at(&self) -> Lsn {
+        self.at
+    }
+
+    /// The chain there, if it is known.
+    #[must_use]
+    pub fn chain(&self) -> Option<Chain> {
+        self.chain
+    }
+
+    /// What the scan knows of the log.
+    #[must_use]
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// Goes on from `lsn`, with the chain unknown.
+    ///
+    /// # Panics
+    ///
+    /// If `lsn` is not normalised.
+    pub fn seek(&mut self, lsn: Lsn) {
+        assert_eq!(self.shape.geometry.normalize(lsn), lsn, "R-1: the place to seek is not normalised");
+        self.at = lsn;
+        self.chain = None;
+    }
+
+    /// The next record, or why there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`ScanError`]: the image could not be read, or memory was short. The scan stands where it stood.
+    pub fn step<I: Image>(&mut self, image: &mut I) -> Result<Step<'_>, ScanError<I::Error>> {
+        match self.advance(image) {
+            Ok(Found { header, payload, end }) => {
+                let payload = payload.map(|place| &self.buffer.bytes[place]);
+                Ok(Step::Record(Record { header, payload, end }))
+            }
+            Err(Halt::Stop(reason)) => Ok(Step::Stop(Stop { lsn: self.at, reason })),
+            Err(Halt::Fail(error)) => Err(error),
+        }
+    }
+
+    /// Checks the record at the scan's place and moves behind it.
+    #[inline]
+    fn advance<I: Image>(&mut self, image: &mut I) -> Result<Found, Halt<I::Error>> {
+        self.enter(image)?;
+        let span = self.span.ok_or(StopReason::NoEpoch)?;
+        let bytes = self.header_bytes(image)?;
+        let room = self.shape.geometry.room(self.at);
+        let header = RecordHeader::decode(&bytes, self.at, room, &span.key).map_err(|error| {
+            if bytes == [0; HEADER] { StopReason::Blank } else { StopReason::Header(error) }
+        })?;
+        let end = self.place(&header, &span)?;
+        let payload = self.payload(image, &header)?;
+        self.link(&header, payload.clone(), &bytes)?;
+        self.at = end;
+        Ok(Found { header, payload, end })
+    }
+
+    /// Makes sure that the scan's place is before the end, and in a segment with the right header; finds its epoch.
+    #[inline]
+    fn enter<I: Image>(&mut self, image: &mut I) -> Result<(), Halt<I::Error>> {
+        if self.at >= self.until {
+            return Err(StopReason::Reached.into());
+        }
+        renew(&mut self.span, &self.shape, self.salt, self.at);
+        if let Some(span) = self.span.filter(|span| span.start == self.at) {
+            self.chain = Some(Chain::begin(&span.key, span.start));
+        }
+        let segment = self.shape.geometry.segment_of(self.at);
+        if self.entered != Some(segment) {
+            self.enter_segment(image, segment)?;
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn enter_segment<I: Image>(&mut self, image: &mut I, segment: u64) -> Result<(), Halt<I::Error>> {
+        let base = self.shape.geometry.base(segment);
+        let mut bytes = [0; SEGMENT_HEADER];
+        fetch(image, base, segment, &mut bytes)?;
+        let found =
+            SegmentHeader::decode(&bytes).map_err(|error| StopReason::SegmentHeader { segment, error })?;
+        let right = found.log_id == self.shape.log_id
+            && found.base == base
+            && found.segment_bytes == self.shape.geometry.segment_bytes();
+        if !right {
+            return Err(StopReason::SegmentForeign { segment, found }.into());
+        }
+        self.entered = Some(segment);
+        Ok(())
+    }
+
+    /// The header's bytes at the scan's place.
+    #[inline]
+    fn header_bytes<I: Image>(&mut self, image: &mut I) -> Result<[u8; HEADER], Halt<I::Error>> {
+        if !self.buffer.holds(self.at, HEADER_BYTES) {
+            self.fill(image, HEADER_BYTES)?;
+        }
+        let from = self.buffer.index_of(self.at);
+        Ok(array(&self.buffer.bytes, from).expect("the buffer holds a header"))
+    }
+
+    /// Whether a whole header's record may be where it is, and where it ends.
+    #[inline]
+    fn place(&self, header: &RecordHeader, span: &Span) -> Result<Lsn, StopReason> {
+        let geometry = self.shape.geometry;
+        let is_start = header.kind == RecordKind::SegmentStart;
+        let fits = header.record_bytes() == SEGMENT_START_BYTES || !is_start;
+        if geometry.is_first_record(self.at) != is_start || !fits {
+            return Err(StopReason::Misplaced { kind: header.kind });
+        }
+        let end = geometry.record_end(self.at, header.record_bytes());
+        if let Some(next) = span.next.filter(|next| end > *next) {
+            return Err(StopReason::BeyondEpoch { end, next });
+        }
+        if end > self.until {
+            return Err(StopReason::BeyondEnd { end, until: self.until });
+        }
+        Ok(end)
+    }
+
+    /// Checks the payload and the filler behind it. The payload's place in the buffer, if it is there whole.
+    #[inline]
+    fn payload<I: Image>(
+        &mut self,
+        image: &mut I,
+        header: &RecordHeader,
+    ) -> Result<Option<Range<usize>>, Halt<I::Error>> {
+        let bytes = header.record_bytes();
+        if !self.buffer.holds(self.at, bytes) {
+            if self.flat && bytes > PIECE_BYTES {
+                self.stream(image, header)?;
+                return Ok(None);
+            }
+            self.fill(image, bytes)?;
+        }
+        let record = self.buffer.index_of(self.at);
+        let payload = record + HEADER..record + HEADER + index(u64::from(header.payload_bytes));
+        let filler = payload.end..record + index(bytes);
+        let found = self.salt.payload_checksum(self.at, &self.buffer.bytes[payload.clone()]);
+        if found != header.payload_checksum {
+            return Err(wrong_payload(header, found).into());
+        }
+        if self.buffer.bytes[filler].iter().any(|byte| *byte != 0) {
+            return Err(StopReason::Filler.into());
+        }
+        Ok(Some(payload))
+    }
+
+    /// Checks a long payload piece by piece.
+    #[cold]
+    fn stream<I: Image>(&mut self, image: &mut I, header: &RecordHeader) -> Result<(), Halt<I::Error>> {
+        let record = self.at;
+        let mut hasher = self.salt.payload_hasher(record);
+        let payload_end = record.0 + HEADER_BYTES + u64::from(header.payload_bytes);
+        let record_end = record.0 + header.record_bytes();
+        let mut at = record.0 + HEADER_BYTES;
+        let mut filler = 0;
+        while at < record_end {
+            let bytes = (record_end - at).min(PIECE_BYTES);
+            self.fill_at(image, Lsn(at), bytes)?;
+            let split = index(payload_end.saturating_sub(at).min(bytes));
+            let (payload, rest) = self.buffer.bytes[..index(bytes)].split_at(split);
+            hasher.update(payload);
+            filler |= rest.iter().fold(0, |all, byte| all | byte);
+            at += bytes;
+        }
+        let found = hasher.finalize();
+        if found != header.payload_checksum {
+            return Err(wrong_payload(header, found).into());
+        }
+        if filler != 0 {
+            return Err(StopReason::Filler.into());
+        }
+        Ok(())
+    }
+
+    /// Takes the record into the chain; a segment-start record is compared with it first.
+    #[inline]
+    fn link(
+        &mut self,
+        header: &RecordHeader,
+        payload: Option<Range<usize>>,
+        bytes: &[u8; HEADER],
+    ) -> Result<(), StopReason> {
+        if header.kind == RecordKind::SegmentStart {
+            let payload = payload.and_then(|place| self.buffer.bytes.get(place));
+            let misplaced = StopReason::Misplaced { kind: header.kind };
+            let found = payload.and_then(Chain::decode).ok_or(misplaced)?;
+            match self.chain {
+                Some(expected) if expected != found => {
+                    return Err(StopReason::ChainBroken { expected, found });
+                }
+                Some(_) => {}
+                None => self.chain = Some(found),
+            }
+        }
+        if let Some(chain) = &mut self.chain {
+            chain.extend(bytes);
+        }
+        Ok(())
+    }
+
+    /// Copies out at least `need` bytes from the scan's place on, and more if they are in the segment and before the end.
+    fn fill<I: Image>(&mut self, image: &mut I, need: u64) -> Result<(), Halt<I::Error>> {
+        let room = self.shape.geometry.room(self.at);
+        // Bytes at or beyond the end may still change: they are not kept.
+        let below = room.min(self.until.0 - self.at.0);
+        self.fill_at(image, self.at, need.max(PIECE_BYTES.min(below)).min(room))
+    }
+
+    fn fill_at<I: Image>(&mut self, image: &mut I, lsn: Lsn, bytes: u64) -> Result<(), Halt<I::Error>> {
+        let segment = self.shape.geometry.segment_of(lsn);
+        self.buffer.held = 0;
+        if !self.buffer.reserve(bytes) {
+            return Err(Halt::Fail(ScanError::Memory { lsn, bytes }));
+        }
+        fetch(image, lsn, segment, &mut self.buffer.bytes[..index(bytes)])?;
+        self.buffer.start = lsn;
+        self.buffer.held = bytes;
+        Ok(())
+    }
+
+    /// The next whole record at or behind the scan's place, which need not be a record's start; the scan then stands before it. For
+    /// salvage, and for telling damage from a tail. Segments that are missing or have no valid header are passed over, up to `segment_end`
+    /// (not included).
+    ///
+    /// # Errors
+    ///
+    /// [`ScanError`].
+    pub fn resync<I: Image>(
+        &mut self,
+        image: &mut I,
+        segment_end: u64,
+    ) -> Result<Option<Lsn>, ScanError<I::Error>> {
+        let geometry = self.shape.geometry;
+        while geometry.segment_of(self.at) < segment_end && self.at < self.until {
+            let next_segment = geometry.first_record(geometry.segment_of(self.at) + 1);
+            let candidate = match self.enter(image).and_then(|()| self.candidate(image)) {
+                Ok(candidate) => candidate,
+                Err(Halt::Stop(_)) => None,
+                Err(Halt::Fail(error)) => return Err(error),
+            };
+            let Some(lsn) = candidate else {
+                self.seek(next_segment);
+                continue;
+            };
+            let mut probe = Scan::new(self.shape.clone(), lsn, None).until(self.until).flat();
+            if matches!(probe.step(image)?, Step::Record(_)) {
+                self.seek(lsn);
+                return Ok(Some(lsn));
+            }
+            self.seek(geometry.normalize(Lsn(lsn.0 + RECORD_ALIGN)));
+        }
+        Ok(None)
+    }
+
+    /// The next place in this segment, at or behind the scan's, whose publish word is that of a record there.
+    fn candidate<I: Image>(&mut self, image: &mut I) -> Result<Option<Lsn>, Halt<I::Error>> {
+        let base = self.shape.geometry.base(self.shape.geometry.segment_of(self.at));
+        let segment_end = Lsn(base.0 + self.shape.geometry.segment_bytes());
+        let mut at = self.at;
+        while segment_end.0 - at.0 >= HEADER_BYTES {
+            let bytes = (segment_end.0 - at.0).min(PIECE_BYTES);
+            self.fill_at(image, at, bytes)?;
+            let Scan { buffer, span, shape, salt, .. } = self;
+            for word in buffer.bytes[..index(bytes)].chunks_exact(8) {
+                let found = array(word, 0).map_or(0, u64::from_le_bytes);
+                if found != 0 {
+                    renew(span, shape, *salt, at);
+                    if span.is_some_and(|span| span.key.publish_word(at) == found) {
+                        return Ok((segment_end.0 - at.0 >= HEADER_BYTES).then_some(at));
+                    }
+                }
+                at = Lsn(at.0 + RECORD_ALIGN);
+            }
+        }
+        Ok(None)
+    }
+}
+
+#[cold]
+fn wrong_payload(header: &RecordHeader, found: u32) -> StopReason {
+    StopReason::Payload { payload_bytes: header.payload_bytes, expected: header.payload_checksum, found }
+}
+
+impl Buffer {
+    #[inline]
+    fn holds(&self, lsn: Lsn, bytes: u64) -> bool {
+        lsn >= self.start && lsn.0 - self.start.0 + bytes <= self.held
+    }
+
+    /// Where `lsn` is in the buffer, once it [holds](Self::holds) it.
+    #[inline]
+    fn index_of(&self, lsn: Lsn) -> usize {
+        index(lsn.0 - self.start.0)
+    }
+
+    /// Makes room for `bytes`; `false` if there is no memory.
+    fn reserve(&mut self, bytes: u64) -> bool {
+        let now = length(self.bytes.len());
+        if now >= bytes {
+            return true;
+        }
+        if self.bytes.try_reserve_exact(index(bytes - now)).is_err() {
+            return false;
+        }
+        self.bytes.resize(index(bytes), 0);
+        true
+    }
+}
+
+/// Where in the log an LSN given by somebody lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Located {
+    /// A record starts there.
+    Start,
+    /// Inside the record `[start, end)`.
+    Inside {
+        /// The record's start.
+        start: Lsn,
+        /// Its end.
+        end: Lsn,
+    },
+    /// The log can't be read up to there.
+    Unreadable(Stop),
+}
+
+/// Finds out where `lsn` lies, by going through its segment from the start; a place in a header page counts as inside something. `until` is a record's end at or behind it.
+///
+/// # Errors
+///
+/// [`ScanError`].
+pub fn locate<I: Image>(
+    image: &mut I,
+    shape: &Shape,
+    lsn: Lsn,
+    until: Lsn,
+) -> Result<Located, ScanError<I::Error>> {
+    let geometry = shape.geometry;
+    let first = geometry.first_record(geometry.segment_of(lsn));
+    if lsn < first {
+        return Ok(Located::Inside { start: geometry.base(geometry.segment_of(lsn)), end: first });
+    }
+    let mut scan = Scan::new(shape.clone(), first, None).until(until).flat();
+    loop {
+        if scan.at() == lsn {
+            return Ok(Located::Start);
+        }
+        match scan.step(image)? {
+            Step::Record(record) if record.end > lsn => {
+                return Ok(Located::Inside { start: record.header.lsn, end: record.end });
+            }
+            Step::Record(_) => {}
+            Step::Stop(stop) => return Ok(Located::Unreadable(stop)),
+        }
+    }
+}
