@@ -16,6 +16,8 @@
 //! drained to the tail means that nothing is in flight). DESIGN.md section 3.
 
 mod drain;
+#[cfg(all(test, loom))]
+mod loom_tests;
 mod reservation;
 #[cfg(all(test, not(loom)))]
 mod tests;

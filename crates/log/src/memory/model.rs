@@ -71,11 +71,17 @@ impl Memory {
     ///
     /// If the range is outside, or an access of another thread meets this one.
     pub fn copy_in(&self, offset: u64, source: &[u8]) {
-        for (at, byte) in (index(offset)..).zip(source) {
+        let mut at = index(offset);
+        let mut source = source;
+        while !source.is_empty() {
+            let (now, rest) = source.split_at(source.len().min(8 - at % 8));
             let word = &self.words[at / 8];
             word.claim(Use::Plain);
+            let place = at % 8..at % 8 + now.len();
             // SAFETY: the model checker fails the test if another access meets this one.
-            word.plain.with_mut(|bytes| unsafe { (*bytes)[at % 8] = *byte });
+            word.plain.with_mut(|bytes| unsafe { (&mut *bytes)[place].copy_from_slice(now) });
+            at += now.len();
+            source = rest;
         }
     }
 
@@ -85,11 +91,18 @@ impl Memory {
     ///
     /// If the range is outside, or a write of another thread meets this one.
     pub fn copy_out(&self, offset: u64, into: &mut [u8]) {
-        for (at, byte) in (index(offset)..).zip(into) {
+        let mut at = index(offset);
+        let mut into = into;
+        while !into.is_empty() {
+            let bytes = into.len().min(8 - at % 8);
+            let (now, rest) = into.split_at_mut(bytes);
             let word = &self.words[at / 8];
             word.claim(Use::Plain);
+            let place = at % 8..at % 8 + bytes;
             // SAFETY: the model checker fails the test if a write meets this read.
-            *byte = word.plain.with(|bytes| unsafe { (*bytes)[at % 8] });
+            word.plain.with(|bytes| unsafe { now.copy_from_slice(&(&*bytes)[place]) });
+            at += bytes;
+            into = rest;
         }
     }
 

@@ -50,13 +50,15 @@ struct Held {
 /// Read by every producer, written rarely.
 #[derive(Debug)]
 struct Limits {
-    /// The end of the last installed segment.
+    /// The end of the last installed segment. Stored by the installer, which never loads it.
     ready: AtomicU64,
     /// No claim ends beyond it.
     limit: AtomicU64,
     /// Stamped into records as the durable lag.
     persisted: AtomicU64,
     installing: AtomicBool,
+    /// The segment to install next; the installer's alone.
+    next: AtomicU64,
 }
 
 // SAFETY: the slots are the only part that is not `Sync` by itself. Invariant 3 orders each write of a slot against every read.
@@ -155,6 +157,7 @@ impl Window {
                 limit: AtomicU64::new(0),
                 persisted: AtomicU64::new(persisted.0),
                 installing: AtomicBool::new(false),
+                next: AtomicU64::new(geometry.segment_of(tail)),
             }),
             drained: Line(AtomicU64::new(tail.0)),
         }
@@ -229,10 +232,10 @@ impl Window {
     ///
     /// If it is not the next one, has another size, or two threads install at once.
     pub(crate) fn install(&self, segment: u64, memory: Memory) -> Result<(), InstallError> {
-        let ready = Lsn(self.limits.0.ready.load(Acquire));
-        assert_eq!(self.geometry.segment_of(ready), segment, "segments are installed in order");
         assert_eq!(memory.bytes(), self.geometry.segment_bytes(), "a segment has another size");
         self.alone(|| {
+            let next = self.limits.0.next.load(Relaxed);
+            assert_eq!(next, segment, "segments are installed in order");
             let drained = Lsn(self.drained.0.load(Acquire));
             // SAFETY: only the one installer writes slots, and that is this thread.
             let held = self.slot(segment).with(|slot| unsafe { (*slot).as_ref().map(|held| held.segment) });
@@ -242,6 +245,7 @@ impl Window {
             // SAFETY: the slot is empty, with its segment not yet below `ready`, or its segment is below `drained`, which was loaded
             // with acquire ordering: nobody reads it (invariant 3).
             self.slot(segment).with_mut(|slot| unsafe { *slot = Some(Held { segment, memory }) });
+            self.limits.0.next.store(segment + 1, Relaxed);
             self.limits.0.ready.store(self.geometry.base(segment + 1).0, Release);
             Ok(())
         })
