@@ -10,12 +10,14 @@
 mod control;
 mod input;
 mod record;
+mod scan;
 pub mod seeds;
 mod superblock;
 mod tcp;
 
 pub use control::control_messages;
 pub use record::record_parser;
+pub use scan::segment_scan;
 pub use superblock::superblock;
 pub use tcp::tcp_frames;
 

@@ -17,6 +17,7 @@ pub fn all() -> Vec<(String, Vec<u8>)> {
     let mut all = Vec::new();
     for (target, seeds) in [
         ("record_parser", records()),
+        ("segment_scan", scans()),
         ("superblock", superblocks()),
         ("control_messages", messages()),
         ("tcp_frames", frames()),
@@ -58,6 +59,34 @@ fn records() -> Seeds {
         seed.extend(&payload);
         seeds.push((format!("kind-{number}"), seed));
     }
+    seeds
+}
+
+/// Appends (what, length, fill), marks, damage: see the target.
+fn scans() -> Seeds {
+    let appends = |appends: &[(u8, u16, u8)]| {
+        let mut bytes = vec![0, u8::try_from(appends.len()).expect("few")];
+        for (what, length, fill) in appends {
+            bytes.push(*what);
+            bytes.extend(length.to_le_bytes());
+            bytes.push(*fill);
+        }
+        bytes
+    };
+    let few = [(0, 256, 1), (4, 100, 2), (5, 64, 0), (0, 0, 3), (6, 0, 0), (1, 599, 4)];
+    let long = [(8, 40_000, 1), (8, 50_000, 2), (0, 8, 3), (8, 30_000, 4)];
+    let epochs = [(0, 256, 1), (7, 0, 0), (0, 256, 2), (7, 0, 0), (8, 60_000, 3), (7, 0, 0), (0, 3, 4)];
+    let mut seeds = Seeds::new();
+    for (name, log) in [("few", &few[..]), ("long", &long[..]), ("epochs", &epochs[..])] {
+        let whole = appends(log);
+        seeds.push((format!("{name}-whole"), [&whole[..], &[0, 0, 0]].concat()));
+        seeds.push((format!("{name}-flushed-damaged"), [&whole[..], &[2, 3, 1, 0, 17, 0, 0, 1]].concat()));
+        seeds.push((
+            format!("{name}-torn"),
+            [&whole[..], &[1, 1, 2, 44, 18, 0, 0, 1, 0, 20, 0, 0, 64]].concat(),
+        ));
+    }
+    seeds.push(("bytes".into(), [&[u8::MAX][..], &[1, 1, 0, 0, 0, 0, 0, 0], &[0; 6], &[7; 64]].concat()));
     seeds
 }
 
