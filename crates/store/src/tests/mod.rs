@@ -1,7 +1,10 @@
 //! Tests of the store as a whole: the kinds of failure of DESIGN.md section 13.
 
 mod crash;
+mod kinds;
 mod testlog;
+
+use windlass_log::Lsn;
 
 use crate::disk::testing::TestDisk;
 use testlog::TestLog;
@@ -25,4 +28,13 @@ fn what_is_appended_and_closed_is_there_after_opening() {
     assert!(log.opened.clean);
     assert_eq!(log.opened.tail, tail);
     assert_eq!(log.payloads(), (0..300).map(payload).collect::<Vec<_>>());
+}
+
+/// A log of `count` records, flushed; where each starts.
+fn filled(count: u32) -> (TestDisk, TestLog<TestDisk>, Vec<Lsn>) {
+    let disk = TestDisk::new();
+    let mut log = TestLog::create(disk.clone()).unwrap();
+    let starts = (0..count).map(|number| log.append(&payload(number)).unwrap().start).collect();
+    log.flush().unwrap();
+    (disk, log, starts)
 }
