@@ -205,6 +205,9 @@ impl Connection for TcpConnection {
             return Err(ConnectError::State { state });
         }
         let peer = Endpoint::parse(peer).map_err(|what| ConnectError::Endpoint { what })?;
+        if peer.token == self.link.token {
+            return Err(ConnectError::Endpoint { what: "it is this end's own" });
+        }
         let dial = Dial::start(peer, self.link.token)
             .map_err(|source| ConnectError::Os { call: "connect", source })?;
         let until = Instant::now() + self.link.domain.options.connect_timeout;

@@ -99,6 +99,9 @@ impl QueueShared {
     }
 }
 
+/// Up to so many sockets a sleep needs no allocation.
+const SOCKETS_INLINE: usize = 16;
+
 const CHANGED: u32 = 1;
 const WOKEN: u32 = 2;
 
@@ -190,11 +193,19 @@ impl TcpCompletionQueue {
             // A clock of the connection's own may end sooner.
             timeout = timeout.min(link.interest(&mut self.sockets));
         }
-        let mut polled = Vec::with_capacity(self.sockets.len() + 1);
-        polled.push(PollFd::new(&self.shared.signal.event, PollFlags::IN));
-        polled.extend(self.sockets.iter().map(|(socket, flags)| PollFd::new(&**socket, *flags)));
-        let slept = self.shared.signal.sleep(&mut polled, timeout);
-        drop(polled);
+        let signal = &self.shared.signal;
+        let entry = |at: usize| match at.checked_sub(1).and_then(|at| self.sockets.get(at)) {
+            Some((socket, flags)) => PollFd::new(&**socket, *flags),
+            None => PollFd::new(&signal.event, PollFlags::IN),
+        };
+        let count = self.sockets.len() + 1;
+        let slept = if count <= SOCKETS_INLINE {
+            let mut polled: [PollFd<'_>; SOCKETS_INLINE] = std::array::from_fn(entry);
+            signal.sleep(&mut polled[..count], timeout)
+        } else {
+            let mut polled: Vec<_> = (0..count).map(entry).collect();
+            signal.sleep(&mut polled, timeout)
+        };
         self.sockets.clear();
         slept.map_err(|errno| PollError::Device { call: "poll", source: errno.into() })?;
         for link in &*lock(&self.shared.links) {

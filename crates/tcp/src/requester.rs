@@ -543,7 +543,6 @@ impl Requester {
         }
         self.dial = None;
         link.shut_incoming(false);
-        link.flush_receives();
         while let Some(slot) = self.pop() {
             let status = match first {
                 Some((sequence, status)) if sequence == slot.header.sequence => status,
@@ -552,6 +551,8 @@ impl Requester {
             self.complete(link, &slot, status, 0);
         }
         link.sends_used.fetch_sub(std::mem::take(&mut self.owed), Ordering::Relaxed);
+        // Behind the requests, so that the cause is polled first.
+        link.flush_receives();
         link.queue.changed();
     }
 }
