@@ -7,7 +7,7 @@
 
 use crate::Lsn;
 use crate::bytes::{put, u64_at};
-use crate::record::{HEADER, chain_words};
+use crate::record::{HEADER, WORDS, words_of};
 use crate::salt::{EpochKey, step};
 
 /// Bytes of a segment-start record's payload.
@@ -32,8 +32,14 @@ impl Chain {
     }
 
     /// Takes in the next record, given by its header's bytes.
+    #[inline]
     pub fn extend(&mut self, header: &[u8; HEADER]) {
-        let [word, checksums] = chain_words(header);
+        self.extend_words(words_of(header));
+    }
+
+    /// As [`extend`](Self::extend), with the header as words.
+    #[inline]
+    pub(crate) fn extend_words(&mut self, [word, _, _, checksums]: [u64; WORDS]) {
         self.hash = step(step(self.hash, word), checksums);
         self.records = self.records.wrapping_add(1);
     }

@@ -58,12 +58,14 @@ impl Epoch {
 
     /// The number as it is stored on disk and sent to peers.
     #[must_use]
+    #[inline]
     pub fn to_bits(self) -> u64 {
         self.0
     }
 
     /// The epoch with this stored number. Any number is accepted: it may come from a disk or a peer.
     #[must_use]
+    #[inline]
     pub fn from_bits(bits: u64) -> Epoch {
         Epoch(bits)
     }

@@ -70,36 +70,42 @@ impl Geometry {
 
     /// The size of a segment in bytes, its header included.
     #[must_use]
+    #[inline]
     pub fn segment_bytes(self) -> u64 {
         1 << self.shift
     }
 
     /// The number of the segment that holds `lsn`.
     #[must_use]
+    #[inline]
     pub fn segment_of(self, lsn: Lsn) -> u64 {
         lsn.0 >> self.shift
     }
 
     /// Where in its segment `lsn` lies.
     #[must_use]
+    #[inline]
     pub fn offset_of(self, lsn: Lsn) -> u64 {
         lsn.0 & (self.segment_bytes() - 1)
     }
 
     /// The first LSN of a segment, its header's: what the segment's file is named by.
     #[must_use]
+    #[inline]
     pub fn base(self, segment: u64) -> Lsn {
         Lsn(segment << self.shift)
     }
 
     /// The first LSN of a segment that can hold a record.
     #[must_use]
+    #[inline]
     pub fn first_record(self, segment: u64) -> Lsn {
         Lsn((segment << self.shift) + SEGMENT_HEADER_BYTES)
     }
 
     /// The bytes of a record with a payload of this length: header, payload, and zeros up to the alignment.
     #[must_use]
+    #[inline]
     pub const fn record_bytes(payload_bytes: u64) -> u64 {
         (HEADER_BYTES + payload_bytes).next_multiple_of(RECORD_ALIGN)
     }
@@ -107,12 +113,14 @@ impl Geometry {
     /// The longest payload of a record: it fits a segment behind the header page, the segment-start record and its own
     /// header. A published constant of the configuration, always below 4 GiB.
     #[must_use]
+    #[inline]
     pub fn payload_bytes_max(self) -> u64 {
         self.segment_bytes() - SEGMENT_HEADER_BYTES - SEGMENT_START_BYTES - HEADER_BYTES
     }
 
     /// Whether `lsn` is the place of a segment's first record, which is always its segment-start record.
     #[must_use]
+    #[inline]
     pub fn is_first_record(self, lsn: Lsn) -> bool {
         self.offset_of(lsn) == SEGMENT_HEADER_BYTES
     }
@@ -120,6 +128,7 @@ impl Geometry {
     /// The one LSN of a position: a position in a segment's header page, at its end, or so close to its end that no
     /// record header fits is the first record LSN of the segment that follows or holds it.
     #[must_use]
+    #[inline]
     pub fn normalize(self, lsn: Lsn) -> Lsn {
         let offset = self.offset_of(lsn);
         let segment = self.segment_of(lsn);
@@ -138,6 +147,7 @@ impl Geometry {
     ///
     /// If the record would straddle its segment's end.
     #[must_use]
+    #[inline]
     pub fn record_end(self, lsn: Lsn, record_bytes: u64) -> Lsn {
         assert!(
             record_bytes <= self.room(lsn),
@@ -148,6 +158,7 @@ impl Geometry {
 
     /// Bytes from `lsn` to the end of its segment.
     #[must_use]
+    #[inline]
     pub fn room(self, lsn: Lsn) -> u64 {
         self.segment_bytes() - self.offset_of(lsn)
     }

@@ -34,6 +34,7 @@ pub enum RecordKind {
 impl RecordKind {
     /// The kind with this number on disk.
     #[must_use]
+    #[inline]
     pub fn from_number(number: u8) -> Option<RecordKind> {
         Some(match number {
             1 => RecordKind::Data,
@@ -48,6 +49,7 @@ impl RecordKind {
 
     /// The number on disk, never 0.
     #[must_use]
+    #[inline]
     pub fn number(self) -> u8 {
         match self {
             RecordKind::Data => 1,
@@ -73,6 +75,7 @@ impl Lag {
 
     /// The lag of a record at `lsn` while everything below `persisted` is flushed.
     #[must_use]
+    #[inline]
     pub fn between(persisted: Lsn, lsn: Lsn) -> Lag {
         let bytes = lsn.0.saturating_sub(persisted.0);
         let pages = bytes.div_ceil(1 << Lag::PAGE_SHIFT);
@@ -181,15 +184,14 @@ impl HeaderError {
 pub(crate) const HEADER: usize = 32;
 const _: () = assert!(HEADER as u64 == HEADER_BYTES && HEADER_BYTES.is_multiple_of(RECORD_ALIGN));
 
-const EPOCH_AT: usize = 8;
-const LENGTHS_AT: usize = 16;
-const PAYLOAD_CHECKSUM_AT: usize = 24;
-const HEADER_CHECKSUM_AT: usize = 28;
-const _: () = assert!(HEADER_CHECKSUM_AT + 4 == HEADER);
+/// Words of a header.
+pub(crate) const WORDS: usize = 4;
+const _: () = assert!(WORDS * 8 == HEADER);
 
 impl RecordHeader {
     /// The bytes of the whole record: header, payload, zeros up to the alignment.
     #[must_use]
+    #[inline]
     pub fn record_bytes(&self) -> u64 {
         Geometry::record_bytes(u64::from(self.payload_bytes))
     }
@@ -200,34 +202,21 @@ impl RecordHeader {
     ///
     /// If the header is of another epoch than the key.
     #[must_use]
-    pub fn encode(&self, key: &EpochKey) -> [u8; HEADER] {
-        self.encode_number(key, self.kind.number())
-    }
-
-    /// As [`encode`](Self::encode), with any number for the kind.
     #[inline]
-    pub(crate) fn encode_number(&self, key: &EpochKey, kind: u8) -> [u8; HEADER] {
-        assert_eq!(self.epoch, key.epoch(), "a header is encoded with the key of its own epoch");
-        let lengths = self.lengths(kind);
-        let word = key.publish_word(self.lsn);
-        let check = key.salt().header_checksum(
-            self.lsn,
-            [word, self.epoch.to_bits(), u64::from_le_bytes(lengths)],
-            self.payload_checksum,
-        );
-        let mut bytes = [0; HEADER];
-        put(&mut bytes, 0, &word.to_le_bytes());
-        put(&mut bytes, EPOCH_AT, &self.epoch.to_bits().to_le_bytes());
-        put(&mut bytes, LENGTHS_AT, &lengths);
-        put(&mut bytes, PAYLOAD_CHECKSUM_AT, &self.payload_checksum.to_le_bytes());
-        put(&mut bytes, HEADER_CHECKSUM_AT, &check.to_le_bytes());
-        bytes
+    pub fn encode(&self, key: &EpochKey) -> [u8; HEADER] {
+        bytes_of(self.words(key, self.kind.number()))
     }
 
-    fn lengths(&self, kind: u8) -> [u8; 8] {
-        let [a, b, c, d] = self.payload_bytes.to_le_bytes();
-        let [lag_low, lag_high] = self.lag.0.to_le_bytes();
-        [a, b, c, d, kind, 0, lag_low, lag_high]
+    /// The header as four words, with any number for the kind. Kept as words on the hot path: bytes put one by one and loaded as words again
+    /// cost a store-forwarding stall each.
+    #[inline]
+    pub(crate) fn words(&self, key: &EpochKey, kind: u8) -> [u64; WORDS] {
+        assert_eq!(self.epoch, key.epoch(), "a header is encoded with the key of its own epoch");
+        let lengths = u64::from(self.payload_bytes) | u64::from(kind) << 32 | u64::from(self.lag.0) << 48;
+        let word = key.publish_word(self.lsn);
+        let epoch = self.epoch.to_bits();
+        let check = key.salt().header_checksum(self.lsn, [word, epoch, lengths], self.payload_checksum);
+        [word, epoch, lengths, u64::from(self.payload_checksum) | u64::from(check) << 32]
     }
 
     /// The header in these bytes, if they are that of a record at `lsn` of the epoch of `key`, which must be the epoch that
@@ -238,31 +227,39 @@ impl RecordHeader {
     /// # Errors
     ///
     /// [`HeaderError`]: what is there instead.
+    #[inline]
     pub fn decode(
         bytes: &[u8; HEADER],
         lsn: Lsn,
         room: u64,
         key: &EpochKey,
     ) -> Result<RecordHeader, HeaderError> {
-        let word = word_at(bytes, 0);
-        let expected = key.publish_word(lsn);
-        if word != expected {
-            return Err(foreign(bytes, lsn, key));
+        RecordHeader::decode_words(words_of(bytes), lsn, room, key)
+    }
+
+    /// As [`decode`](Self::decode), with the header as words.
+    #[inline(always)]
+    pub(crate) fn decode_words(
+        words: [u64; WORDS],
+        lsn: Lsn,
+        room: u64,
+        key: &EpochKey,
+    ) -> Result<RecordHeader, HeaderError> {
+        let [word, epoch, lengths, checksums] = words;
+        if word != key.publish_word(lsn) {
+            return Err(foreign(words, lsn, key));
         }
-        let epoch = Epoch::from_bits(word_at(bytes, EPOCH_AT));
-        let lengths = word_at(bytes, LENGTHS_AT);
-        let [.., p0, p1, p2, p3, h0, h1, h2, h3] = *bytes;
-        let payload_checksum = u32::from_le_bytes([p0, p1, p2, p3]);
-        let found = u32::from_le_bytes([h0, h1, h2, h3]);
+        let epoch = Epoch::from_bits(epoch);
+        let (payload_checksum, found) = halves(checksums);
         let check = key.salt().header_checksum(lsn, [word, epoch.to_bits(), lengths], payload_checksum);
         if check != found || epoch != key.epoch() {
             return Err(HeaderError::Checksum { lsn, expected: check, found });
         }
-        let [a, b, c, d, number, flags, lag_low, lag_high] = lengths.to_le_bytes();
+        let (payload_bytes, rest) = halves(lengths);
+        let [number, flags, lag_low, lag_high] = rest.to_le_bytes();
         let (Some(kind), 0) = (RecordKind::from_number(number), flags) else {
             return Err(HeaderError::Unknown { lsn, kind: number, flags });
         };
-        let payload_bytes = u32::from_le_bytes([a, b, c, d]);
         if Geometry::record_bytes(u64::from(payload_bytes)) > room {
             return Err(HeaderError::Length { lsn, payload_bytes, room });
         }
@@ -273,26 +270,39 @@ impl RecordHeader {
 
 /// Tells a header of another epoch from no header at all.
 #[cold]
-fn foreign(bytes: &[u8; HEADER], lsn: Lsn, key: &EpochKey) -> HeaderError {
-    let found = word_at(bytes, 0);
-    let other = Epoch::from_bits(word_at(bytes, EPOCH_AT));
-    let checksum = array(bytes, HEADER_CHECKSUM_AT).map(u32::from_le_bytes);
-    let payload_checksum = array(bytes, PAYLOAD_CHECKSUM_AT).map_or(0, u32::from_le_bytes);
-    let words = [found, other.to_bits(), word_at(bytes, LENGTHS_AT)];
-    let whole = checksum == Some(key.salt().header_checksum(lsn, words, payload_checksum));
+fn foreign(words: [u64; WORDS], lsn: Lsn, key: &EpochKey) -> HeaderError {
+    let [found, epoch, lengths, checksums] = words;
+    let other = Epoch::from_bits(epoch);
+    let (payload_checksum, checksum) = halves(checksums);
+    let whole = checksum == key.salt().header_checksum(lsn, [found, epoch, lengths], payload_checksum);
     if whole && key.salt().key(other).publish_word(lsn) == found {
         return HeaderError::OtherEpoch { lsn, assigned: key.epoch(), found: other };
     }
     HeaderError::NoRecord { lsn, epoch: key.epoch(), expected: key.publish_word(lsn), found }
 }
 
-fn word_at(bytes: &[u8; HEADER], at: usize) -> u64 {
-    array(bytes, at).map_or(0, u64::from_le_bytes)
+/// A header as words: publish word; epoch; payload length, kind, flags, lag; payload checksum, header checksum.
+#[inline]
+pub(crate) fn words_of(bytes: &[u8; HEADER]) -> [u64; WORDS] {
+    let word = |at: usize| array(bytes, at).map_or(0, u64::from_le_bytes);
+    [word(0), word(8), word(16), word(24)]
 }
 
-/// The two words of a header that the chain takes in: the publish word and both checksums.
-pub(crate) fn chain_words(bytes: &[u8; HEADER]) -> [u64; 2] {
-    [word_at(bytes, 0), word_at(bytes, PAYLOAD_CHECKSUM_AT)]
+/// The bytes of a header given as words.
+#[inline]
+pub(crate) fn bytes_of(words: [u64; WORDS]) -> [u8; HEADER] {
+    let mut bytes = [0; HEADER];
+    for (at, word) in words.into_iter().enumerate() {
+        put(&mut bytes, at * 8, &word.to_le_bytes());
+    }
+    bytes
+}
+
+/// The lower and the upper half of a word.
+#[inline]
+fn halves(word: u64) -> (u32, u32) {
+    let [a, b, c, d, e, f, g, h] = word.to_le_bytes();
+    (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]))
 }
 
 /// Zeros between a payload's end and the record's: 0 to 7.
@@ -304,12 +314,12 @@ pub fn padding_bytes(payload_bytes: u64) -> u64 {
 /// The payload checksum of a pad: its body is zeros.
 pub(crate) fn zeros_checksum(salt: Salt, lsn: Lsn, bytes: u64) -> u32 {
     static ZEROS: [u8; 4096] = [0; 4096];
-    let mut hasher = salt.payload_hasher(lsn);
+    let mut hasher = crc32fast::Hasher::new();
     let mut left = crate::bytes::index(bytes);
     while left > 0 {
         let now = left.min(ZEROS.len());
         hasher.update(&ZEROS[..now]);
         left -= now;
     }
-    hasher.finalize()
+    hasher.finalize() ^ salt.payload_salt(lsn)
 }

@@ -123,16 +123,16 @@ impl Drain {
     /// Whether the record at the drain's position is published; if so, passes it.
     #[inline]
     fn pass_record(&mut self, tail: Lsn) -> Result<bool, DrainError> {
-        let Handoff { window, key } = &*self.handoff;
-        let Some(bytes) = window.published(self.at, key.publish_word(self.at)) else { return Ok(false) };
+        let Handoff { window, key, .. } = &*self.handoff;
+        let Some(words) = window.published(self.at, key.publish_word(self.at)) else { return Ok(false) };
         let geometry = window.geometry();
-        let header = RecordHeader::decode(&bytes, self.at, geometry.room(self.at), key)
+        let header = RecordHeader::decode_words(words, self.at, geometry.room(self.at), key)
             .map_err(|error| DrainError::Header { error })?;
         let end = geometry.record_end(self.at, header.record_bytes());
         if end > tail {
             return Err(DrainError::BeyondTail { lsn: self.at, end, tail });
         }
-        self.chain.extend(&bytes);
+        self.chain.extend_words(words);
         self.at = end;
         Ok(true)
     }
@@ -140,7 +140,7 @@ impl Drain {
     /// Publishes the segment-start record at the drain's position: only here is the chain known.
     #[cold]
     fn start_segment(&mut self) {
-        let Handoff { window, key } = &*self.handoff;
+        let Handoff { window, key, .. } = &*self.handoff;
         let claim = window.segment_start(self.at);
         let payload = self.chain.encode();
         claim.write(crate::HEADER_BYTES, &payload);
@@ -152,9 +152,9 @@ impl Drain {
             payload_bytes: u32::try_from(payload.len()).expect("16 bytes"),
             payload_checksum: key.salt().payload_checksum(self.at, &payload),
         };
-        let bytes = header.encode(key);
+        let words = header.words(key, header.kind.number());
         self.at = Lsn(self.at.0 + claim.bytes());
-        claim.publish(&bytes);
-        self.chain.extend(&bytes);
+        claim.publish(words);
+        self.chain.extend_words(words);
     }
 }

@@ -102,6 +102,8 @@ pub enum ReserveError {
 pub struct Handoff {
     window: Window,
     key: EpochKey,
+    /// To be cloned: making one asks what the processor can do.
+    hasher: crc32fast::Hasher,
 }
 
 impl Handoff {
@@ -115,7 +117,7 @@ impl Handoff {
         assert!(tenure.epoch != Epoch::NONE, "appends belong to an epoch");
         let key = Salt::new(tenure.log_id).key(tenure.epoch);
         let window = Window::new(tenure.geometry, tenure.tail, tenure.persisted, tenure.slots);
-        let handoff = Arc::new(Handoff { window, key });
+        let handoff = Arc::new(Handoff { window, key, hasher: crc32fast::Hasher::new() });
         let drain = Drain::new(Arc::clone(&handoff), tenure.tail, tenure.chain);
         (handoff, drain)
     }
@@ -233,7 +235,9 @@ impl Handoff {
     pub fn append(&self, kind: RecordKind, payload: &[u8]) -> Result<Appended, ReserveError> {
         assert_appendable(kind);
         let (claim, payload_bytes) = self.claim(length(payload.len()))?;
-        let checksum = self.key.salt().payload_checksum(claim.start(), payload);
+        let mut hasher = self.hasher.clone();
+        hasher.update(payload);
+        let checksum = hasher.finalize() ^ self.key.salt().payload_salt(claim.start());
         claim.write(HEADER_BYTES, payload);
         Ok(self.publish(claim, kind, payload_bytes, checksum))
     }
@@ -304,7 +308,7 @@ impl Handoff {
         let lag = Lag::between(self.window.persisted(), start);
         let epoch = self.key.epoch();
         let header = RecordHeader { lsn: start, epoch, kind, lag, payload_bytes, payload_checksum };
-        claim.publish(&header.encode(&self.key));
+        claim.publish(header.words(&self.key, kind.number()));
         Appended { start, end: self.geometry().record_end(start, bytes) }
     }
 }

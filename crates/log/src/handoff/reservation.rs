@@ -28,7 +28,7 @@ pub struct Reservation<'h> {
 impl<'h> Reservation<'h> {
     pub(super) fn new(handoff: &'h Handoff, claim: Claim<'h>, payload_bytes: u32) -> Reservation<'h> {
         let start = claim.start();
-        let hasher = handoff.key.salt().payload_hasher(start);
+        let hasher = handoff.hasher.clone();
         Reservation { handoff, claim: Some(claim), start, payload_bytes, hasher, checked: 0 }
     }
 
@@ -65,7 +65,7 @@ impl<'h> Reservation<'h> {
         claim.write(HEADER_BYTES + offset, source);
         if offset < self.checked {
             // What was taken in is no longer what is there.
-            self.hasher = self.handoff.key.salt().payload_hasher(self.start);
+            self.hasher = self.handoff.hasher.clone();
             self.checked = 0;
         }
         if offset == self.checked && source.len() >= PIECE_BYTES_MIN {
@@ -99,7 +99,7 @@ impl<'h> Reservation<'h> {
             hasher.update(piece);
             at += now;
         }
-        hasher.finalize()
+        hasher.finalize() ^ self.handoff.key.salt().payload_salt(self.start)
     }
 }
 

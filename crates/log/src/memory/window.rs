@@ -26,7 +26,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::bytes::{index, length};
 use crate::lsn::{Geometry, HEADER_BYTES, Lsn, SEGMENT_START_BYTES};
 use crate::memory::Memory;
-use crate::record::HEADER;
+use crate::record::WORDS;
 use crate::sync::{AtomicBool, AtomicU64, Line, UnsafeCell};
 
 const SEAL: u64 = 1;
@@ -319,19 +319,20 @@ impl Window {
         Lsn(self.drained.0.load(Acquire))
     }
 
-    /// The header of the record at `at`, once it carries this publish word; for the drain, with `at` in `[drained, tail)`.
+    /// The header of the record at `at`, as words, once it carries this publish word; for the drain, with `at` in `[drained, tail)`.
     #[inline]
-    pub(crate) fn published(&self, at: Lsn, word: u64) -> Option<[u8; HEADER]> {
+    pub(crate) fn published(&self, at: Lsn, word: u64) -> Option<[u64; WORDS]> {
         let memory = self.memory_at(at);
         let offset = self.geometry.offset_of(at);
         if memory.load_u64(offset, Acquire) != word {
             return None;
         }
-        let mut header = [0; HEADER];
-        let (first, rest) = header.split_at_mut(8);
-        first.copy_from_slice(&word.to_le_bytes());
-        memory.copy_out(offset + 8, rest);
-        Some(header)
+        let plain = |at: u64| {
+            let mut bytes = [0; 8];
+            memory.copy_out(offset + at, &mut bytes);
+            u64::from_le_bytes(bytes)
+        };
+        Some([word, plain(8), plain(16), plain(24)])
     }
 
     /// The claim of the segment-start record at `at`, which crossing producers leave to the drain.
@@ -388,10 +389,10 @@ impl Claim<'_> {
     /// Writes the header and, last and with release ordering, its publish word: whoever loads that word with acquire ordering
     /// sees the whole record. The claim ends.
     #[inline]
-    pub(crate) fn publish(self, header: &[u8; HEADER]) {
-        let (first, rest) = header.split_at(8);
-        self.memory.copy_in(self.offset + 8, rest);
-        let word = u64::from_le_bytes(first.try_into().expect("8 bytes"));
+    pub(crate) fn publish(self, [word, epoch, lengths, checksums]: [u64; WORDS]) {
+        self.memory.copy_in(self.offset + 8, &epoch.to_le_bytes());
+        self.memory.copy_in(self.offset + 16, &lengths.to_le_bytes());
+        self.memory.copy_in(self.offset + 24, &checksums.to_le_bytes());
         self.memory.store_u64(self.offset, word, Release);
     }
 }

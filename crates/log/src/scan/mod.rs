@@ -13,16 +13,18 @@ mod tests;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use crate::bytes::{array, index, length};
+use crate::bytes::{index, length, u64_at};
 use crate::image::{Fetched, Image, Shape};
-use crate::record::{HEADER, HeaderError, RecordHeader, RecordKind};
+use crate::record::{HEADER, HeaderError, RecordHeader, RecordKind, WORDS};
 use crate::salt::{EpochKey, Salt};
 use crate::segment::{SEGMENT_HEADER, SegmentHeader, SegmentHeaderError};
 use crate::superblock::LSN_MAX;
 use crate::{Chain, HEADER_BYTES, Lsn, RECORD_ALIGN, SEGMENT_START_BYTES};
 
-/// The piece of an image that is copied out at a time.
-const PIECE_BYTES: u64 = 64 << 10;
+/// The piece of an image that is copied out at a time. Small enough that copying it and going through it overlap in the processor.
+const PIECE_BYTES: u64 = 16 << 10;
+/// The longest record that a flat scan keeps whole.
+const FLAT_BYTES: u64 = 64 << 10;
 
 /// A record that was found whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -197,6 +199,10 @@ pub struct Scan {
     chain: Option<Chain>,
     span: Option<Span>,
     entered: Option<u64>,
+    /// Up to here the place needs no further look than at its record.
+    clear: Lsn,
+    /// To be cloned: making one asks what the processor can do.
+    hasher: crc32fast::Hasher,
     flat: bool,
     buffer: Buffer,
 }
@@ -251,7 +257,21 @@ impl Scan {
         let salt = shape.salt();
         let buffer = Buffer { bytes: Vec::new(), start: from, held: 0 };
         let until = Lsn(LSN_MAX);
-        Scan { shape, salt, at: from, until, chain, span: None, entered: None, flat: false, buffer }
+        let hasher = crc32fast::Hasher::new();
+        let clear = Lsn(0);
+        Scan {
+            shape,
+            salt,
+            at: from,
+            until,
+            chain,
+            span: None,
+            entered: None,
+            clear,
+            hasher,
+            flat: false,
+            buffer,
+        }
     }
 
     /// The same scan, ending at `until`, a record's end: nothing from there on is looked at.
@@ -271,12 +291,14 @@ impl Scan {
     /// Moves the end; a tailing reader sets it to its watermark. Bytes below it never change.
     pub fn set_until(&mut self, until: Lsn) {
         self.until = Lsn(until.0.min(LSN_MAX));
+        self.clear = Lsn(0);
     }
 
     /// Adopts a newer history, from the same log.
     pub fn set_history(&mut self, history: crate::EpochHistory) {
         self.shape.history = history;
         self.span = None;
+        self.clear = Lsn(0);
     }
 
     /// Where the scan stands: everything before is whole, or was skipped.
@@ -306,6 +328,7 @@ impl Scan {
         assert_eq!(self.shape.geometry.normalize(lsn), lsn, "R-1: the place to seek is not normalised");
         self.at = lsn;
         self.chain = None;
+        self.clear = Lsn(0);
     }
 
     /// The next record, or why there is none.
@@ -313,6 +336,7 @@ impl Scan {
     /// # Errors
     ///
     /// [`ScanError`]: the image could not be read, or memory was short. The scan stands where it stood.
+    #[inline(always)]
     pub fn step<I: Image>(&mut self, image: &mut I) -> Result<Step<'_>, ScanError<I::Error>> {
         match self.advance(image) {
             Ok(Found { header, payload, end }) => {
@@ -325,24 +349,32 @@ impl Scan {
     }
 
     /// Checks the record at the scan's place and moves behind it.
-    #[inline]
+    #[inline(always)]
     fn advance<I: Image>(&mut self, image: &mut I) -> Result<Found, Halt<I::Error>> {
-        self.enter(image)?;
-        let span = self.span.ok_or(StopReason::NoEpoch)?;
-        let bytes = self.header_bytes(image)?;
+        if self.at >= self.clear {
+            self.enter(image)?;
+        }
+        if !self.buffer.holds(self.at, HEADER_BYTES) {
+            self.fill(image, HEADER_BYTES)?;
+        }
+        let words = self.buffer.words_at(self.at);
+        let span = self.span.as_ref().ok_or(StopReason::NoEpoch)?;
         let room = self.shape.geometry.room(self.at);
-        let header = RecordHeader::decode(&bytes, self.at, room, &span.key).map_err(|error| {
-            if bytes == [0; HEADER] { StopReason::Blank } else { StopReason::Header(error) }
-        })?;
-        let end = self.place(&header, &span)?;
+        let header = match RecordHeader::decode_words(words, self.at, room, &span.key) {
+            Ok(header) => header,
+            Err(_) if words == [0; WORDS] => return Err(StopReason::Blank.into()),
+            Err(error) => return Err(StopReason::Header(error).into()),
+        };
+        let end = self.place(&header, span.next)?;
         let payload = self.payload(image, &header)?;
-        self.link(&header, payload.clone(), &bytes)?;
+        self.link(&header, payload.clone(), words)?;
         self.at = end;
         Ok(Found { header, payload, end })
     }
 
-    /// Makes sure that the scan's place is before the end, and in a segment with the right header; finds its epoch.
-    #[inline]
+    /// Makes sure that the scan's place is before the end, and in a segment with the right header; finds its epoch. All of that holds up to
+    /// `clear`.
+    #[cold]
     fn enter<I: Image>(&mut self, image: &mut I) -> Result<(), Halt<I::Error>> {
         if self.at >= self.until {
             return Err(StopReason::Reached.into());
@@ -355,6 +387,9 @@ impl Scan {
         if self.entered != Some(segment) {
             self.enter_segment(image, segment)?;
         }
+        let segment_end = self.shape.geometry.base(segment + 1);
+        let next = self.span.and_then(|span| span.next).unwrap_or(segment_end);
+        self.clear = segment_end.min(next).min(self.until);
         Ok(())
     }
 
@@ -375,19 +410,9 @@ impl Scan {
         Ok(())
     }
 
-    /// The header's bytes at the scan's place.
-    #[inline]
-    fn header_bytes<I: Image>(&mut self, image: &mut I) -> Result<[u8; HEADER], Halt<I::Error>> {
-        if !self.buffer.holds(self.at, HEADER_BYTES) {
-            self.fill(image, HEADER_BYTES)?;
-        }
-        let from = self.buffer.index_of(self.at);
-        Ok(array(&self.buffer.bytes, from).expect("the buffer holds a header"))
-    }
-
     /// Whether a whole header's record may be where it is, and where it ends.
-    #[inline]
-    fn place(&self, header: &RecordHeader, span: &Span) -> Result<Lsn, StopReason> {
+    #[inline(always)]
+    fn place(&self, header: &RecordHeader, next: Option<Lsn>) -> Result<Lsn, StopReason> {
         let geometry = self.shape.geometry;
         let is_start = header.kind == RecordKind::SegmentStart;
         let fits = header.record_bytes() == SEGMENT_START_BYTES || !is_start;
@@ -395,7 +420,7 @@ impl Scan {
             return Err(StopReason::Misplaced { kind: header.kind });
         }
         let end = geometry.record_end(self.at, header.record_bytes());
-        if let Some(next) = span.next.filter(|next| end > *next) {
+        if let Some(next) = next.filter(|next| end > *next) {
             return Err(StopReason::BeyondEpoch { end, next });
         }
         if end > self.until {
@@ -405,7 +430,7 @@ impl Scan {
     }
 
     /// Checks the payload and the filler behind it. The payload's place in the buffer, if it is there whole.
-    #[inline]
+    #[inline(always)]
     fn payload<I: Image>(
         &mut self,
         image: &mut I,
@@ -413,7 +438,7 @@ impl Scan {
     ) -> Result<Option<Range<usize>>, Halt<I::Error>> {
         let bytes = header.record_bytes();
         if !self.buffer.holds(self.at, bytes) {
-            if self.flat && bytes > PIECE_BYTES {
+            if self.flat && bytes > FLAT_BYTES {
                 self.stream(image, header)?;
                 return Ok(None);
             }
@@ -422,7 +447,9 @@ impl Scan {
         let record = self.buffer.index_of(self.at);
         let payload = record + HEADER..record + HEADER + index(u64::from(header.payload_bytes));
         let filler = payload.end..record + index(bytes);
-        let found = self.salt.payload_checksum(self.at, &self.buffer.bytes[payload.clone()]);
+        let mut hasher = self.hasher.clone();
+        hasher.update(&self.buffer.bytes[payload.clone()]);
+        let found = hasher.finalize() ^ self.salt.payload_salt(self.at);
         if found != header.payload_checksum {
             return Err(wrong_payload(header, found).into());
         }
@@ -436,7 +463,7 @@ impl Scan {
     #[cold]
     fn stream<I: Image>(&mut self, image: &mut I, header: &RecordHeader) -> Result<(), Halt<I::Error>> {
         let record = self.at;
-        let mut hasher = self.salt.payload_hasher(record);
+        let mut hasher = self.hasher.clone();
         let payload_end = record.0 + HEADER_BYTES + u64::from(header.payload_bytes);
         let record_end = record.0 + header.record_bytes();
         let mut at = record.0 + HEADER_BYTES;
@@ -450,7 +477,7 @@ impl Scan {
             filler |= rest.iter().fold(0, |all, byte| all | byte);
             at += bytes;
         }
-        let found = hasher.finalize();
+        let found = hasher.finalize() ^ self.salt.payload_salt(record);
         if found != header.payload_checksum {
             return Err(wrong_payload(header, found).into());
         }
@@ -461,12 +488,12 @@ impl Scan {
     }
 
     /// Takes the record into the chain; a segment-start record is compared with it first.
-    #[inline]
+    #[inline(always)]
     fn link(
         &mut self,
         header: &RecordHeader,
         payload: Option<Range<usize>>,
-        bytes: &[u8; HEADER],
+        words: [u64; WORDS],
     ) -> Result<(), StopReason> {
         if header.kind == RecordKind::SegmentStart {
             let payload = payload.and_then(|place| self.buffer.bytes.get(place));
@@ -481,7 +508,7 @@ impl Scan {
             }
         }
         if let Some(chain) = &mut self.chain {
-            chain.extend(bytes);
+            chain.extend_words(words);
         }
         Ok(())
     }
@@ -550,7 +577,7 @@ impl Scan {
             self.fill_at(image, at, bytes)?;
             let Scan { buffer, span, shape, salt, .. } = self;
             for word in buffer.bytes[..index(bytes)].chunks_exact(8) {
-                let found = array(word, 0).map_or(0, u64::from_le_bytes);
+                let found = u64_at(word, 0).unwrap_or(0);
                 if found != 0 {
                     renew(span, shape, *salt, at);
                     if span.is_some_and(|span| span.key.publish_word(at) == found) {
@@ -573,6 +600,14 @@ impl Buffer {
     #[inline]
     fn holds(&self, lsn: Lsn, bytes: u64) -> bool {
         lsn >= self.start && lsn.0 - self.start.0 + bytes <= self.held
+    }
+
+    /// The header at `lsn` as words, once the buffer [holds](Self::holds) it.
+    #[inline]
+    fn words_at(&self, lsn: Lsn) -> [u64; WORDS] {
+        let header = &self.bytes[self.index_of(lsn)..][..HEADER];
+        let word = |at| u64_at(header, at).unwrap_or(0);
+        [word(0), word(8), word(16), word(24)]
     }
 
     /// Where `lsn` is in the buffer, once it [holds](Self::holds) it.

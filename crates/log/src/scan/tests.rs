@@ -213,7 +213,7 @@ fn kind_83_a_flat_scan_checks_long_records_in_a_bounded_buffer() {
     let mut scan = Scan::new(shape.clone(), at.start, None).flat();
     let Step::Record(record) = scan.step(&mut image).unwrap() else { panic!("a record") };
     assert_eq!((record.payload, record.end), (None, at.end));
-    assert!(length(scan.buffer.bytes.len()) <= PIECE_BYTES);
+    assert!(length(scan.buffer.bytes.len()) <= FLAT_BYTES);
     let mut whole = Scan::new(shape.clone(), at.start, None);
     let Step::Record(record) = whole.step(&mut image).unwrap() else { panic!("a record") };
     assert_eq!(record.payload, Some(&long[..]));

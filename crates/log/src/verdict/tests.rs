@@ -217,7 +217,7 @@ fn kind_80_a_whole_record_of_an_unknown_kind_refuses() {
         payload_checksum: key.salt().payload_checksum(at[2].end, b""),
     };
     let (memory, offset) = log.place(at[2].end);
-    memory.copy_in(offset, &header.encode_number(&key, 77));
+    memory.copy_in(offset, &crate::record::bytes_of(header.words(&key, 77)));
     let verdict = judge_whole(&log, &no_marks());
     assert_eq!((verdict.row, verdict.tail()), (Row::LaterVersion, at[2].end));
     assert_eq!(verdict.action(OpenMode::Tail), Action::Refuse);
