@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod control;
+mod folder;
 mod input;
 mod record;
 mod scan;
@@ -16,6 +17,7 @@ mod superblock;
 mod tcp;
 
 pub use control::control_messages;
+pub use folder::folder;
 pub use record::record_parser;
 pub use scan::segment_scan;
 pub use superblock::superblock;

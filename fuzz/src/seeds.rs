@@ -19,6 +19,7 @@ pub fn all() -> Vec<(String, Vec<u8>)> {
         ("record_parser", records()),
         ("segment_scan", scans()),
         ("superblock", superblocks()),
+        ("folder", folders()),
         ("control_messages", messages()),
         ("tcp_frames", frames()),
     ] {
@@ -104,6 +105,51 @@ fn superblocks() -> Seeds {
         ("first".into(), pair(&first, &[])),
         ("blank".into(), pair(&[0; 64], &first)),
         ("whole".into(), pair(&copy(3), &[])),
+    ]
+}
+
+/// Deeds (what, number, byte), how to open, damages (what, which, where, byte): see the target.
+fn folders() -> Seeds {
+    const APPEND: u8 = 0;
+    const APPEND_LONG: u8 = 3;
+    const FLUSH: u8 = 4;
+    const TRIM: u8 = 5;
+    const STOP: u8 = 6;
+    const CLOSE: u8 = 7;
+    const KILL: u8 = 8;
+    const POWER: u8 = 9;
+    let seed = |name: &str, deeds: &[(u8, u16, u8)], end: &[u8]| {
+        let mut bytes = vec![u8::try_from(deeds.len()).expect("few")];
+        for (what, number, byte) in deeds {
+            bytes.push(*what);
+            bytes.extend(number.to_le_bytes());
+            bytes.push(*byte);
+        }
+        bytes.extend(end);
+        (name.to_string(), bytes)
+    };
+    vec![
+        seed("kill", &[(APPEND, 256, 1), (APPEND, 0, 2), (KILL, 0, 0), (APPEND, 9, 3)], &[0, 0]),
+        seed("power", &[(APPEND, 256, 1), (FLUSH, 0, 0), (APPEND, 700, 2), (POWER, 3, 2)], &[0, 0]),
+        seed("close", &[(APPEND, 256, 1), (CLOSE, 0, 0), (APPEND, 256, 2), (CLOSE, 0, 0)], &[1, 0]),
+        seed(
+            "rollover",
+            &[
+                (APPEND_LONG, 60_000, 1),
+                (APPEND_LONG, 60_000, 2),
+                (FLUSH, 0, 0),
+                (TRIM, 1, 0),
+                (APPEND_LONG, 60_000, 3),
+            ],
+            &[2, 0],
+        ),
+        seed(
+            "stopped",
+            &[(APPEND, 99, 1), (STOP, 7, 3), (FLUSH, 0, 0), (APPEND_LONG, 65_000, 2), (CLOSE, 5, 2)],
+            &[0, 0],
+        ),
+        seed("damaged", &[(APPEND, 256, 1), (FLUSH, 0, 0), (APPEND, 256, 2)], &[0, 1, 0, 0, 40, 0, 1]),
+        seed("cut-short", &[(APPEND, 256, 1), (CLOSE, 0, 0)], &[3, 2, 4, 0, 0, 32, 0, 5, 1, 0, 0, 0]),
     ]
 }
 
