@@ -84,7 +84,12 @@ fn wrong_edges(metadata: &Metadata) -> Vec<String> {
                 .push(format!("{}: a package that the graph does not know: add its rule", package.name));
             continue;
         };
+        // A package's tests may turn on features of the package itself.
+        let itself = |dependency: &&Dependency| {
+            dependency.name == package.name && dependency.kind.as_deref() == Some("dev")
+        };
         let inside = package.dependencies.iter().filter(|dependency| dependency.path.is_some());
+        let inside = inside.filter(|dependency| !itself(dependency));
         complaints.extend(inside.filter(|dependency| !rule.allows(dependency)).map(|dependency| {
             let kind = dependency.kind.as_deref().unwrap_or("normal");
             let optional = if dependency.optional { "optional " } else { "" };
