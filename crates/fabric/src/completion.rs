@@ -42,7 +42,8 @@ pub enum Status {
     RemoteAccess,
     /// The peer had no receive posted, also after the provider's retries.
     ReceiverNotReady,
-    /// The peer refused the request's form: a send longer than the receive's buffer, an operation it does not serve.
+    /// The peer refused the request's form: a send longer than the receive's buffer (some devices say `RemoteFailure`), an
+    /// operation it does not serve.
     RemoteInvalid,
     /// The peer's fabric could not carry the request out.
     RemoteFailure,

@@ -29,9 +29,10 @@ use crate::window::{NotBindable, VerbsWindow, WindowCore};
 /// keep it from happening at all, so failing soon is right (failure kind 70).
 const RNR_TIMER: u8 = 12;
 const RNR_RETRIES: u8 = 6;
-/// Lost packets: 4.096 µs × 2^14 = 67 ms a try at least, seven tries. Not a failure detector (failure kind 73).
+/// Lost packets: 4.096 µs × 2^14 = 67 ms a try at least, six tries again; Soft-RoCE takes 7 for "without end". Not a failure
+/// detector (failure kind 73).
 const TIMEOUT: u8 = 14;
-const RETRIES: u8 = 7;
+const RETRIES: u8 = 6;
 const HOP_LIMIT: u8 = 64;
 
 /// What a connection is made from.
@@ -43,6 +44,8 @@ pub(crate) struct Maker<'a> {
     pub(crate) reads_max: u8,
     pub(crate) message_bytes_max: u32,
     pub(crate) window_bytes_max: u64,
+    /// Windows keep their ends; where not, each stretch that is opened is registered by itself.
+    pub(crate) windows_hold: bool,
 }
 
 /// An ordered reliable connection.
@@ -59,6 +62,7 @@ pub struct VerbsConnection {
     reads_max: u8,
     message_bytes_max: u32,
     window_bytes_max: u64,
+    windows_hold: bool,
     /// Windows whose last bind may have been on this connection.
     windows: Vec<Arc<WindowCore>>,
     /// Work requests of the chain being posted; as many as the send queue is deep, made once.
@@ -316,6 +320,7 @@ impl VerbsConnection {
             reads_max: maker.reads_max,
             message_bytes_max: maker.message_bytes_max,
             window_bytes_max: maker.window_bytes_max,
+            windows_hold: maker.windows_hold,
             windows: Vec::with_capacity(16),
             sends: vec![sys::ibv_send_wr::default(); send_depth].into_boxed_slice(),
             send_places: vec![sys::ibv_sge::default(); send_depth].into_boxed_slice(),
@@ -613,12 +618,15 @@ impl windlass_fabric::Connection for VerbsConnection {
             }
         })?;
         let address = core.address() + range.start;
+        let stretch =
+            if self.windows_hold { None } else { Some(core.stretch(&range).map_err(BindProblem::Post)?) };
+        let below = stretch.as_ref().map_or(core.raw(), |stretch| stretch.raw());
         let mut work = sys::ibv_send_wr { opcode: wr::IBV_WR_BIND_MW, ..Default::default() };
         work.__bindgen_anon_2.bind_mw = sys::ibv_send_wr__bindgen_ty_4__bindgen_ty_1 {
             mw: raw,
             rkey: key,
             bind_info: sys::ibv_mw_bind_info {
-                mr: core.raw(),
+                mr: below,
                 addr: address,
                 length: bytes,
                 mw_access_flags: access_flags(remote_part(access)),
@@ -631,7 +639,7 @@ impl windlass_fabric::Connection for VerbsConnection {
             self.windows.push(Arc::clone(window.core()));
         }
         self.post_one(id, Opcode::Bind, work).map_err(BindProblem::Post)?;
-        window.core().bound(&self.slots, core.raw(), key);
+        window.core().bound(&self.slots, core.raw(), stretch, key);
         Ok(RemoteRange { address, bytes, key: RemoteKey(key) })
     }
 

@@ -264,8 +264,12 @@ fn choose_gid(entries: &[GidEntry], wanted: Option<IpAddr>) -> Result<GidEntry, 
             .find(|entry| gid_address(entry.gid) == wanted.to_canonical())
             .copied()
             .ok_or_else(|| PortRefusalReason::NoSuchAddress { wanted, present: present() }),
-        // Link-local addresses are reached only by peers on the same link that know the interface: the last resort.
-        None => Ok(roce_v2.iter().find(|entry| !is_link_local(entry.gid)).copied().unwrap_or(roce_v2[0])),
+        // A link-local address is reached only with the interface that it belongs to, which a GID does not carry.
+        None => roce_v2
+            .iter()
+            .find(|entry| !is_link_local(entry.gid))
+            .copied()
+            .ok_or_else(|| PortRefusalReason::OnlyLinkLocal { present: present() }),
     }
 }
 
@@ -343,11 +347,14 @@ mod tests {
         assert_eq!(choose_gid(&table, None).unwrap().index, 3);
         assert_eq!(choose_gid(&table, Some("10.0.0.2".parse().unwrap())).unwrap().index, 4);
         assert_eq!(choose_gid(&table, Some("::ffff:10.0.0.1".parse().unwrap())).unwrap().index, 3);
+        let link_local = table[1];
+        let only = PortRefusalReason::OnlyLinkLocal { present: vec![gid_address(link_local.gid)] };
         assert_eq!(
-            choose_gid(&table[..3], None).unwrap().index,
-            1,
-            "a link-local address is the last resort"
+            choose_gid(&table[..3], None),
+            Err(only),
+            "a link-local address is taken only when asked for"
         );
+        assert_eq!(choose_gid(&table[..3], Some("fe80::1".parse().unwrap())), Ok(link_local));
     }
 
     #[test]

@@ -78,6 +78,11 @@ pub enum PortRefusalReason {
     },
     /// The GID table has no RoCE v2 entry at all.
     NoRoceV2,
+    /// RoCE v2 entries are there, all link-local, which peers can't reach by the address alone.
+    OnlyLinkLocal {
+        /// The addresses that the table has.
+        present: Vec<IpAddr>,
+    },
     /// RoCE v2 entries are there, none with the configured address.
     NoSuchAddress {
         /// The address that was asked for.
@@ -85,6 +90,10 @@ pub enum PortRefusalReason {
         /// The addresses that the table has.
         present: Vec<IpAddr>,
     },
+}
+
+fn list(addresses: &[IpAddr]) -> String {
+    addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 impl fmt::Display for PortRefusal {
@@ -101,13 +110,16 @@ impl fmt::Display for PortRefusal {
                 f,
                 "{device} port {port} has no RoCE v2 address: give its interface an IP address (ip addr add …) or enable RoCE v2"
             ),
-            PortRefusalReason::NoSuchAddress { wanted, present } => {
-                let present = present.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-                write!(
-                    f,
-                    "{device} port {port} has no RoCE v2 address {wanted} in this network namespace; it has: {present}"
-                )
-            }
+            PortRefusalReason::OnlyLinkLocal { present } => write!(
+                f,
+                "{device} port {port} has link-local addresses alone ({}): give its interface another IP address (ip addr add …)",
+                list(present)
+            ),
+            PortRefusalReason::NoSuchAddress { wanted, present } => write!(
+                f,
+                "{device} port {port} has no RoCE v2 address {wanted} in this network namespace; it has: {}",
+                list(present)
+            ),
         }
     }
 }

@@ -12,6 +12,7 @@ use windlass_fabric::{
 use crate::connection::{Maker, VerbsConnection};
 use crate::device::{Context, DeviceChoice, PortAddress, gid_address, open};
 use crate::error::OpenError;
+use crate::probe::windows_hold;
 use crate::queue::VerbsCompletionQueue;
 use crate::region::{Domain, VerbsRegion};
 use crate::slots::DEPTH_MAX;
@@ -30,6 +31,7 @@ pub struct VerbsFabric {
     address: PortAddress,
     capabilities: Capabilities,
     reads_max: u8,
+    windows_hold: bool,
     connections: AtomicU32,
 }
 
@@ -44,7 +46,18 @@ impl VerbsFabric {
         let reads_max = reads_max(&context);
         let inline_bytes_max = probe_inline(&domain)?;
         let capabilities = capabilities(&context, &address, reads_max, inline_bytes_max);
-        Ok(VerbsFabric { domain, address, capabilities, reads_max, connections: AtomicU32::new(1) })
+        let connections = AtomicU32::new(1);
+        let mut fabric =
+            VerbsFabric { domain, address, capabilities, reads_max, windows_hold: true, connections };
+        fabric.windows_hold = !fabric.capabilities.windows || windows_hold(&fabric);
+        Ok(fabric)
+    }
+
+    /// Whether the device keeps a window's ends, as tried when it was opened. Where it does not, each stretch that is bound is
+    /// registered by itself, at the price of a registration (and of its pages in the memlock account) for each bind.
+    #[must_use]
+    pub fn windows_hold(&self) -> bool {
+        self.windows_hold
     }
 
     /// Device, port, address and its place in the GID table, for a log line.
@@ -181,6 +194,7 @@ impl windlass_fabric::Fabric for VerbsFabric {
             reads_max: self.reads_max,
             message_bytes_max: most.message_bytes_max,
             window_bytes_max: most.window_bytes_max,
+            windows_hold: self.windows_hold,
         };
         VerbsConnection::new(&maker, options)
     }

@@ -5,6 +5,7 @@
 //! * `library` takes `libibverbs.so.1` at run time; `device` opens a device and chooses an address by type and value.
 //! * `region` and `window` are memory and the permission to it; `queue` is where completions arrive.
 //! * `connection` is a reliable queue pair; `slots` accounts for what is posted on it; `endpoint` is what the peer must know.
+//! * `probe` tries at open what a device says and does not keep.
 //! * [`VerbsFabric`] is the whole, as a [`windlass_fabric::Fabric`].
 //!
 //! # What is held to here
@@ -23,6 +24,7 @@ mod events;
 mod fabric;
 mod library;
 mod ops;
+mod probe;
 mod queue;
 mod region;
 mod slots;

@@ -1,12 +1,13 @@
 //! The protection domain and registered memory.
 
 use std::io;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ibverbs_sys as sys;
 use rustix::io::Errno;
-use windlass_fabric::{Access, Backing, Memory, RegisterError, RemoteKey, RemoteRange};
+use windlass_fabric::{Access, Backing, Memory, PostProblem, RegisterError, RemoteKey, RemoteRange};
 
 use crate::device::Context;
 use crate::error::{About, VerbError, memlock_bytes_max, pinned_bytes};
@@ -47,14 +48,19 @@ pub struct VerbsRegion {
     core: Arc<RegionCore>,
 }
 
-/// The registration itself.
-pub(crate) struct RegionCore {
-    pub(crate) domain: Arc<Domain>,
-    raw: *mut sys::ibv_mr,
+/// What is to be registered: `[address, address + bytes)` lies inside `memory`.
+struct Pinned {
     memory: Arc<dyn Memory>,
     address: u64,
     bytes: u64,
     access: Access,
+}
+
+/// The registration itself.
+pub(crate) struct RegionCore {
+    domain: Arc<Domain>,
+    raw: *mut sys::ibv_mr,
+    pinned: Pinned,
     local_key: u32,
     remote_key: u32,
     /// Windows that were bound over the region: the device refuses to end a registration under a bound window.
@@ -99,35 +105,10 @@ impl VerbsRegion {
             return Err(RegisterError::NoAddress);
         };
         assert!(size_of_val(words) >= length, "Memory::words is shorter than Memory::len");
-        let start = words.as_ptr();
-        let flags = i32::try_from(access_flags(access)).unwrap_or(0);
-        // SAFETY: `[start, start + length)` is memory of `memory`, inside the slice that it gave; words in it may be changed by
-        // others through shared references (they are atomics), which is what the device will do. The registration holds
-        // `memory` until it has ended, or for ever.
-        let raw =
-            unsafe { (domain.context.library.reg_mr)(domain.raw, start.cast_mut().cast(), length, flags) };
-        if raw.is_null() {
-            return Err(refusal(VerbError::last("ibv_reg_mr"), bytes));
-        }
-        // SAFETY: a registration that succeeded is a whole `ibv_mr`.
-        let registered = unsafe { *raw };
-        let (local_key, remote_key) = (registered.lkey, registered.rkey);
-        let address = start.addr() as u64;
-        let windows = Mutex::new(Vec::new());
-        let domain = Arc::clone(domain);
-        Ok(VerbsRegion {
-            core: Arc::new(RegionCore {
-                domain,
-                raw,
-                memory,
-                address,
-                bytes,
-                access,
-                local_key,
-                remote_key,
-                windows,
-            }),
-        })
+        let address = words.as_ptr().addr() as u64;
+        let pinned = Pinned { memory, address, bytes, access };
+        let core = RegionCore::register(domain, pinned).map_err(|error| refusal(error, bytes))?;
+        Ok(VerbsRegion { core: Arc::new(core) })
     }
 
     pub(crate) fn core(&self) -> &Arc<RegionCore> {
@@ -166,12 +147,50 @@ pub(crate) fn access_flags(access: Access) -> u32 {
 }
 
 impl RegionCore {
+    fn register(domain: &Arc<Domain>, pinned: Pinned) -> Result<RegionCore, VerbError> {
+        let flags = i32::try_from(access_flags(pinned.access)).unwrap_or(0);
+        let length = usize::try_from(pinned.bytes).unwrap_or(usize::MAX);
+        let words = pinned.memory.words().map_or(std::ptr::null(), <[_]>::as_ptr);
+        let offset = usize::try_from(pinned.address - words.addr() as u64).unwrap_or(usize::MAX);
+        let start = words.cast::<u8>().wrapping_add(offset).cast_mut();
+        // SAFETY: `[start, start + length)` is memory of `pinned.memory`, inside the slice that it gave; words in it may be changed by
+        // others through shared references (they are atomics), which is what the device will do. The registration holds
+        // the memory until it has ended, or for ever.
+        let raw = unsafe { (domain.context.library.reg_mr)(domain.raw, start.cast(), length, flags) };
+        if raw.is_null() {
+            return Err(VerbError::last("ibv_reg_mr"));
+        }
+        // SAFETY: a registration that succeeded is a whole `ibv_mr`.
+        let registered = unsafe { *raw };
+        Ok(RegionCore {
+            domain: Arc::clone(domain),
+            raw,
+            pinned,
+            local_key: registered.lkey,
+            remote_key: registered.rkey,
+            windows: Mutex::new(Vec::new()),
+        })
+    }
+
+    /// Registers a part of the region by itself, as the ground of one window, on devices whose windows open all of it.
+    pub(crate) fn stretch(&self, range: &Range<u64>) -> Result<Arc<RegionCore>, PostProblem> {
+        let pinned = Pinned {
+            memory: Arc::clone(&self.pinned.memory),
+            address: self.pinned.address + range.start,
+            bytes: range.end - range.start,
+            access: self.pinned.access,
+        };
+        RegionCore::register(&self.domain, pinned)
+            .map(Arc::new)
+            .map_err(|error| PostProblem::Os { call: error.verb, source: error.into() })
+    }
+
     pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
+        self.pinned.bytes
     }
 
     pub(crate) fn address(&self) -> u64 {
-        self.address
+        self.pinned.address
     }
 
     pub(crate) fn local_key(&self) -> u32 {
@@ -179,7 +198,7 @@ impl RegionCore {
     }
 
     pub(crate) fn allows(&self, access: Access) -> bool {
-        self.access.contains(access)
+        self.pinned.access.contains(access)
     }
 
     pub(crate) fn raw(&self) -> *mut sys::ibv_mr {
@@ -211,25 +230,25 @@ impl Drop for RegionCore {
         if self.end().is_err() {
             // The device may still write: freeing the memory would give it to somebody else.
             LEAKED_REGIONS.fetch_add(1, Ordering::Relaxed);
-            std::mem::forget(Arc::clone(&self.memory));
+            std::mem::forget(Arc::clone(&self.pinned.memory));
         }
     }
 }
 
 impl windlass_fabric::Region for VerbsRegion {
     fn memory(&self) -> &Arc<dyn Memory> {
-        &self.core.memory
+        &self.core.pinned.memory
     }
 
     fn access(&self) -> Access {
-        self.core.access
+        self.core.pinned.access
     }
 
     fn remote(&self) -> Option<RemoteRange> {
         let remote = Access::REMOTE_READ | Access::REMOTE_WRITE;
-        self.core.access.intersects(remote).then_some(RemoteRange {
-            address: self.core.address,
-            bytes: self.core.bytes,
+        self.core.pinned.access.intersects(remote).then_some(RemoteRange {
+            address: self.core.pinned.address,
+            bytes: self.core.pinned.bytes,
             key: RemoteKey(self.core.remote_key),
         })
     }

@@ -16,6 +16,8 @@ pub(crate) fn status(code: u32, opcode: Opcode) -> Status {
         // A refused bind has a status of its own, which Soft-RoCE does not use.
         wc::IBV_WC_MW_BIND_ERR => Status::BindRefused,
         wc::IBV_WC_LOC_QP_OP_ERR if opcode == Opcode::Bind => Status::BindRefused,
+        // Soft-RoCE's word for a message that does not fit in the receive's buffer; others say IBV_WC_LOC_LEN_ERR.
+        wc::IBV_WC_LOC_QP_OP_ERR if opcode.is_receive() => Status::LocalAccess,
         wc::IBV_WC_LOC_LEN_ERR | wc::IBV_WC_LOC_PROT_ERR | wc::IBV_WC_LOC_ACCESS_ERR => Status::LocalAccess,
         code => Status::Fault { code },
     }
@@ -52,6 +54,7 @@ mod tests {
             status(wc::IBV_WC_LOC_QP_OP_ERR, Opcode::Write),
             Status::Fault { code: wc::IBV_WC_LOC_QP_OP_ERR }
         );
+        assert_eq!(status(wc::IBV_WC_LOC_QP_OP_ERR, Opcode::Receive), Status::LocalAccess);
         assert_eq!(status(wc::IBV_WC_RETRY_EXC_ERR, Opcode::Read), Status::PeerGone);
     }
 

@@ -16,7 +16,7 @@ use ibverbs_sys as sys;
 use windlass_fabric::AllocateError;
 
 use crate::error::VerbError;
-use crate::region::Domain;
+use crate::region::{Domain, RegionCore};
 use crate::slots::Slots;
 
 /// The changing part of a key has 8 bits: after so many binds it would repeat (failure kind 66).
@@ -37,6 +37,8 @@ struct State {
     raw: *mut sys::ibv_mw,
     binds: u32,
     bind: Option<Bind>,
+    /// Binds before the last one whose invalidation was posted and not yet seen, with a registration that may still be in use.
+    earlier: Vec<Bind>,
     closed: bool,
 }
 
@@ -44,6 +46,8 @@ struct State {
 struct Bind {
     slots: Arc<Slots>,
     region: *mut sys::ibv_mr,
+    /// The bound stretch's own registration, on devices whose windows open all of the registration below them.
+    stretch: Option<Arc<RegionCore>>,
     /// Where in the send queue the invalidation was posted, if it was.
     invalidated_at: Option<u64>,
 }
@@ -67,7 +71,7 @@ impl VerbsWindow {
     pub(crate) fn allocate(domain: &Arc<Domain>) -> Result<VerbsWindow, AllocateError> {
         let raw = allocate(domain)
             .map_err(|error| AllocateError::Os { call: error.verb, source: io::Error::from(error) })?;
-        let state = State { raw, binds: 0, bind: None, closed: false };
+        let state = State { raw, binds: 0, bind: None, earlier: Vec::new(), closed: false };
         Ok(VerbsWindow {
             core: Arc::new(WindowCore { domain: Arc::clone(domain), state: Mutex::new(state) }),
         })
@@ -135,12 +139,23 @@ impl WindowCore {
     }
 
     /// Notes that the bind prepared last was posted.
-    pub(crate) fn bound(&self, slots: &Arc<Slots>, region: *mut sys::ibv_mr, key: u32) {
+    pub(crate) fn bound(
+        &self,
+        slots: &Arc<Slots>,
+        region: *mut sys::ibv_mr,
+        stretch: Option<Arc<RegionCore>>,
+        key: u32,
+    ) {
         let mut state = self.lock();
         // SAFETY: `raw` is a window that is not freed: it was prepared by the same thread, which holds the window.
         unsafe { (*state.raw).rkey = key };
         state.binds += 1;
-        state.bind = Some(Bind { slots: Arc::clone(slots), region, invalidated_at: None });
+        let last =
+            state.bind.replace(Bind { slots: Arc::clone(slots), region, stretch, invalidated_at: None });
+        state.earlier.extend(last.filter(|last| last.stretch.is_some()));
+        state
+            .earlier
+            .retain(|bind| !bind.invalidated_at.is_some_and(|at| bind.slots.sends.has_succeeded(at)));
     }
 
     /// The key to invalidate on that connection. `None`: not bound; `Some(None)`: bound on another connection.
@@ -161,7 +176,7 @@ impl WindowCore {
     /// Frees the window if its last bind was on that connection, which is about to be destroyed.
     pub(crate) fn unbind_on(&self, slots: &Arc<Slots>) {
         let mut state = self.lock();
-        if state.bind.as_ref().is_some_and(|bind| Arc::ptr_eq(&bind.slots, slots)) {
+        if state.bind.iter().chain(&state.earlier).any(|bind| Arc::ptr_eq(&bind.slots, slots)) {
             self.free(&mut state);
         }
     }
@@ -169,24 +184,26 @@ impl WindowCore {
     /// Frees the window if its last bind was over that registration, which is about to end.
     pub(crate) fn unbind_from(&self, region: *mut sys::ibv_mr) {
         let mut state = self.lock();
-        if state.bind.as_ref().is_some_and(|bind| bind.region == region) {
+        if state.bind.iter().chain(&state.earlier).any(|bind| bind.region == region) {
             self.free(&mut state);
         }
     }
 
     /// Frees the device's window, which also unbinds it. The next bind allocates another, with other keys.
     fn free(&self, state: &mut State) {
-        state.bind = None;
         state.binds = 0;
         let raw = std::mem::replace(&mut state.raw, std::ptr::null_mut());
-        if raw.is_null() {
-            return;
+        if let Some((_, dealloc_mw)) = self.domain.context.ops.windows
+            && !raw.is_null()
+        {
+            // SAFETY: `raw` came from `alloc_mw` of the same context; the field was cleared, so it is freed once. A refusal (a device in
+            // reset) leaves the window to the kernel, which frees it with the device's file; the queue pair's destruction still
+            // closes it.
+            let _ = unsafe { dealloc_mw(raw) };
         }
-        let Some((_, dealloc_mw)) = self.domain.context.ops.windows else { return };
-        // SAFETY: `raw` came from `alloc_mw` of the same context; the field was cleared, so it is freed once. A refusal (a device in
-        // reset) leaves the window to the kernel, which frees it with the device's file; the queue pair's destruction still
-        // closes it.
-        let _ = unsafe { dealloc_mw(raw) };
+        // Only now: a registration does not end under a bound window.
+        state.bind = None;
+        state.earlier.clear();
     }
 }
 

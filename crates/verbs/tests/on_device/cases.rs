@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use windlass_fabric::conformance::{self, Outcome};
 use windlass_fabric::{
     Access, Backing, BindProblem, CompletionQueue, Connection, ConnectionOptions, ConnectionState,
     ErrorCause, Fabric, HeapMemory, InvalidateError, Local, Memory, Opcode, Operation, Receive,
@@ -13,7 +14,7 @@ use windlass_verbs::{VerbsFabric, VerbsRegion};
 
 use crate::memory::MappedMemory;
 use crate::pair::{End, connect};
-use crate::{Case, Ended};
+use crate::{Case, Ended, open};
 
 const PAGE: u64 = 4096;
 const OPEN: Access = Access::REMOTE_WRITE;
@@ -36,7 +37,20 @@ pub(crate) fn all() -> Vec<Case> {
         ("parts_are_dropped_in_any_order", parts_are_dropped_in_any_order),
         ("room_of_destroyed_connections_comes_back", room_of_destroyed_connections_comes_back),
     ];
-    own.into_iter().map(|(name, run)| Case { name: name.into(), run: Box::new(run) }).collect()
+    let suite = conformance::Case::ALL
+        .iter()
+        .map(|case| Case { name: format!("conformance_{}", case.name()), run: Box::new(|| conform(*case)) });
+    let own = own.into_iter().map(|(name, run)| Case { name: name.into(), run: Box::new(run) });
+    suite.chain(own).collect()
+}
+
+/// One case of the suite that every provider passes.
+fn conform(case: conformance::Case) -> Ended {
+    let (active, passive) = (open().expect("a device"), open().expect("a device"));
+    match conformance::run_pair(case, active, passive) {
+        Outcome::Passed => Ended::Passed,
+        Outcome::Skipped(why) => Ended::Skipped(why.into()),
+    }
 }
 
 fn region(fabric: &VerbsFabric, memory: &Arc<impl Memory + 'static>, access: Access) -> VerbsRegion {
@@ -108,7 +122,7 @@ fn kind_61_a_mapped_file_is_a_source_and_no_target() -> Ended {
     let Some(folder) = std::env::var_os("WINDLASS_DISK_FOLDER") else {
         return Ended::Skipped("WINDLASS_DISK_FOLDER names no folder on a disk".into());
     };
-    let (mut active, passive) = (End::new(), End::new());
+    let (mut active, mut passive) = (End::new(), End::new());
     let file = Arc::new(MappedMemory::new(Path::new(&folder), PAGE, Backing::MappedFile));
     file.write(50, b"straight from the segment");
     let refused = active.fabric.register(Arc::clone(&file) as Arc<dyn Memory>, Access::LOCAL_WRITE);
@@ -119,6 +133,7 @@ fn kind_61_a_mapped_file_is_a_source_and_no_target() -> Ended {
     connect(&mut writer, &mut owner);
     let mut window = passive.fabric.allocate_window().expect("a window");
     let range = owner.bind(1, &mut window, &opened, 0..PAGE, OPEN).expect("a bind");
+    passive.done(1, Status::Success);
     let source = Source::Region(Local { region: &from, offset: 50, bytes: 25 });
     writer
         .post(&[Request { id: 2, operation: Operation::Write { source, to: range.at(8) }, signalled: true }])
