@@ -1,4 +1,51 @@
 //! The `windlass` command.
+//!
+//! `windlass log …` works on the folder of one log. Every failure is one plain line on standard error that says what to do, and
+//! an exit status from one table ([`exit::TABLE`]).
 #![forbid(unsafe_code)]
 
-fn main() {}
+mod exit;
+mod log;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// An embedded write-ahead-log replication engine: tools and the demo cluster.
+#[derive(Debug, Parser)]
+#[command(name = "windlass", version, arg_required_else_help = true, after_help = exit::TABLE)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Make, fill, read, check and cut the log in a folder
+    Log(log::Args),
+}
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are no failures. If standard error is gone there is nobody to tell.
+            let _ = error.print();
+            return if error.use_stderr() {
+                ExitCode::from(exit::Status::Usage.code())
+            } else {
+                ExitCode::SUCCESS
+            };
+        }
+    };
+    let outcome = match cli.command {
+        Command::Log(args) => log::run(args),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("windlass: {}", failure.message);
+            ExitCode::from(failure.status.code())
+        }
+    }
+}

@@ -6,7 +6,8 @@
 use std::path::PathBuf;
 
 use windlass_log::{
-    Class, Extent, Geometry, LogId, Lsn, Record, Scan, ScanError, Shape, Step, Stop, Superblock, Verdict,
+    Class, Extent, Geometry, Located, LogId, Lsn, Record, Scan, ScanError, Shape, Step, Stop, Superblock,
+    Verdict, locate,
 };
 
 use crate::disk::{Access, Disk};
@@ -127,6 +128,15 @@ impl<D: Disk> Inspection<D> {
     ///
     /// [`OpenError::Disk`]: it could not be read, which says nothing of the log; [`OpenError::SegmentFile`], [`OpenError::SegmentMissing`]: damage to whole files.
     pub fn verify(&mut self) -> Result<Report, OpenError> {
+        self.judge(Extent::Whole)
+    }
+
+    /// As [`Inspection::verify`], of as much of the log as asked for.
+    ///
+    /// # Errors
+    ///
+    /// As [`Inspection::verify`].
+    pub fn judge(&mut self, extent: Extent) -> Result<Report, OpenError> {
         loop {
             let in_use = self.in_use() == Some(true);
             self.refresh()?;
@@ -140,7 +150,7 @@ impl<D: Disk> Inspection<D> {
                     segment_bytes: self.geometry.segment_bytes(),
                 });
             }
-            let verdict = judge_folder(&self.disk, &self.superblock, self.geometry, Extent::Whole)?;
+            let verdict = judge_folder(&self.disk, &self.superblock, self.geometry, extent)?;
             let condition = self.condition(&verdict, in_use);
             if in_use && !matches!(condition, Condition::InUse) {
                 // The process may have trimmed, cut or closed since the superblock was read: only what stays counts.
@@ -171,14 +181,31 @@ impl<D: Disk> Inspection<D> {
         }
     }
 
+    /// The start of the record that `lsn` lies inside of; `None` if a record starts there, or the log can't be read up to there. `end` is a
+    /// record's end behind it.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError::Memory`], [`ReadError::Disk`]: it could not be read.
+    pub fn record_around(&self, lsn: Lsn, end: Lsn) -> Result<Option<Lsn>, ReadError> {
+        let mut file = None;
+        match locate(&mut Files::new(&self.disk, self.geometry, &mut file), &self.shape(), lsn, end) {
+            Ok(Located::Inside { start, .. }) => Ok(Some(start)),
+            Ok(Located::Start | Located::Unreadable(_)) => Ok(None),
+            Err(ScanError::Image { error, .. }) => Err(error.into()),
+            Err(ScanError::Memory { lsn, bytes }) => Err(ReadError::Memory { lsn, bytes }),
+        }
+    }
+
+    fn shape(&self) -> Shape {
+        let (log_id, history) = (self.superblock.log_id, self.superblock.history.clone());
+        Shape { geometry: self.geometry, log_id, history }
+    }
+
     /// Goes through the records from `from`, a record's start, on.
     #[must_use]
     pub fn walk(&self, from: Lsn) -> Walk<'_, D> {
-        let shape = Shape {
-            geometry: self.geometry,
-            log_id: self.superblock.log_id,
-            history: self.superblock.history.clone(),
-        };
+        let shape = self.shape();
         Walk { inspection: self, scan: Scan::new(shape, self.geometry.normalize(from), None), file: None }
     }
 }

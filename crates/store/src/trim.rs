@@ -167,6 +167,10 @@ impl<D: Disk> Store<D> {
         if lsn < trimmed {
             return Err(CutError::Trimmed { lsn, trimmed });
         }
+        // No helper's step may be under way: it would write down the persisted mark that it saw before the cut.
+        let mut preparing = locked(&self.preparing);
+        preparing.populated = preparing.populated.min(lsn);
+        preparing.tail_before = preparing.tail_before.min(lsn);
         let _turn = locked(&self.flushing);
         self.rewrite(|superblock| {
             superblock.history = history;

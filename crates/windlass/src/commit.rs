@@ -182,10 +182,10 @@ pub enum Failure {
         waited_ms: u64,
     },
     /// Memory that only this process writes has changed under the drain: a stray store, or failing memory.
-    #[error("the record at LSN {lsn} changed in memory between publishing and draining")]
+    #[error("the log's memory changed under it ({cause}): a stray store in this process, or failing memory")]
     Scribbled {
-        /// Where the header no longer holds.
-        lsn: Lsn,
+        /// What no longer holds, and where.
+        cause: Arc<str>,
     },
 }
 
@@ -215,7 +215,7 @@ impl Stopped {
 #[derive(Debug)]
 pub(crate) struct Watch {
     value: AtomicU64,
-    /// How many wait: the length of `queue`, readable without its lock.
+    /// How many committers wait, readable without the queue's lock.
     waiting: AtomicUsize,
     queue: Mutex<Queue>,
     stopped: OnceLock<Stopped>,
@@ -226,29 +226,60 @@ struct Queue {
     /// By end, then by arrival.
     by_end: BTreeMap<(Lsn, u64), Waiter>,
     arrivals: u64,
-    /// How many of `by_end` are futures; the others are parked threads that can act by themselves.
+    /// How many of each kind `by_end` holds.
+    threads: usize,
     futures: usize,
+}
+
+impl Queue {
+    fn committers(&self) -> usize {
+        self.threads + self.futures
+    }
+
+    fn count(&mut self, who: Who, joins: bool) {
+        let counter = match who {
+            Who::Thread => &mut self.threads,
+            Who::Future => &mut self.futures,
+            Who::Observer => return,
+        };
+        *counter = if joins { *counter + 1 } else { *counter - 1 };
+    }
 }
 
 #[derive(Debug)]
 struct Waiter {
     waker: Waker,
-    is_future: bool,
+    who: Who,
+}
+
+/// What kind of waiter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Who {
+    /// A committer parked on its thread, which can flush by itself.
+    Thread,
+    /// A committer's future, for which somebody has to flush.
+    Future,
+    /// Somebody who wants to know and asks for nothing: a subscription.
+    Observer,
 }
 
 /// Who a watermark's advance covers: out of the queue, not yet woken.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 #[must_use = "they sleep until they are woken"]
-pub(crate) struct Covered(BTreeMap<(Lsn, u64), Waiter>);
+pub(crate) struct Covered {
+    by_end: BTreeMap<(Lsn, u64), Waiter>,
+    committers: usize,
+}
 
 impl Covered {
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
+    /// How many committers are among them.
+    pub(crate) fn committers(&self) -> usize {
+        self.committers
     }
 
     /// Wakes them, lowest LSN first.
     pub(crate) fn wake(self) {
-        self.0.into_values().for_each(|waiter| waiter.waker.wake());
+        self.by_end.into_values().for_each(|waiter| waiter.waker.wake());
     }
 }
 
@@ -301,17 +332,18 @@ impl Watch {
     pub(crate) fn advance(&self, to: Lsn) -> Covered {
         let mut queue = self.lock();
         if self.stopped.get().is_some() || to <= self.value() {
-            return Covered(BTreeMap::new());
+            return Covered::default();
         }
         self.value.store(to.0, Ordering::Release);
         if queue.by_end.is_empty() {
-            return Covered(BTreeMap::new());
+            return Covered::default();
         }
         let rest = queue.by_end.split_off(&(Lsn(to.0.saturating_add(1)), 0));
-        let covered = std::mem::replace(&mut queue.by_end, rest);
-        queue.futures -= covered.values().filter(|w| w.is_future).count();
-        self.waiting.store(queue.by_end.len(), Ordering::Relaxed);
-        Covered(covered)
+        let by_end = std::mem::replace(&mut queue.by_end, rest);
+        let before = queue.committers();
+        by_end.values().for_each(|waiter| queue.count(waiter.who, false));
+        self.waiting.store(queue.committers(), Ordering::Relaxed);
+        Covered { by_end, committers: before - queue.committers() }
     }
 
     /// The watermark never moves again, and everyone gets `why`, now and later. The first reason stays.
@@ -340,7 +372,7 @@ impl Watch {
         end: Lsn,
         ticket: Option<Ticket>,
         waker: &Waker,
-        is_future: bool,
+        who: Who,
     ) -> Option<Ticket> {
         let mut queue = self.lock();
         if self.answer(end).is_some() {
@@ -354,9 +386,9 @@ impl Watch {
         }
         queue.arrivals += 1;
         let arrival = queue.arrivals;
-        queue.by_end.insert((end, arrival), Waiter { waker: waker.clone(), is_future });
-        queue.futures += usize::from(is_future);
-        self.waiting.store(queue.by_end.len(), Ordering::Relaxed);
+        queue.by_end.insert((end, arrival), Waiter { waker: waker.clone(), who });
+        queue.count(who, true);
+        self.waiting.store(queue.committers(), Ordering::Relaxed);
         Some(Ticket(end, arrival))
     }
 
@@ -364,19 +396,24 @@ impl Watch {
     pub(crate) fn cancel(&self, ticket: Ticket) {
         let mut queue = self.lock();
         if let Some(waiter) = queue.by_end.remove(&(ticket.0, ticket.1)) {
-            queue.futures -= usize::from(waiter.is_future);
-            self.waiting.store(queue.by_end.len(), Ordering::Relaxed);
+            queue.count(waiter.who, false);
+            self.waiting.store(queue.committers(), Ordering::Relaxed);
         }
+    }
+
+    /// Whether anybody waits, observers included.
+    pub(crate) fn is_watched(&self) -> bool {
+        !self.lock().by_end.is_empty()
     }
 
     /// Who should lead the next flush.
     pub(crate) fn next(&self) -> Next {
         let queue = self.lock();
-        match queue.by_end.values().next() {
-            None => Next::Nobody,
-            Some(_) if queue.futures > 0 => Next::FlushThread,
-            Some(first) => Next::Thread(first.waker.clone()),
+        if queue.futures > 0 {
+            return Next::FlushThread;
         }
+        let first = queue.by_end.values().find(|waiter| waiter.who == Who::Thread);
+        first.map_or(Next::Nobody, |first| Next::Thread(first.waker.clone()))
     }
 }
 
@@ -385,12 +422,13 @@ impl Watch {
 pub(crate) struct Reached {
     watch: Arc<Watch>,
     end: Lsn,
+    who: Who,
     ticket: Option<Ticket>,
 }
 
 impl Reached {
-    pub(crate) fn new(watch: Arc<Watch>, end: Lsn) -> Reached {
-        Reached { watch, end, ticket: None }
+    pub(crate) fn new(watch: Arc<Watch>, end: Lsn, who: Who) -> Reached {
+        Reached { watch, end, who, ticket: None }
     }
 }
 
@@ -403,7 +441,7 @@ impl Future for Reached {
             if let Some(answer) = this.watch.answer(this.end) {
                 return Poll::Ready(answer);
             }
-            this.ticket = this.watch.register(this.end, this.ticket, cx.waker(), true);
+            this.ticket = this.watch.register(this.end, this.ticket, cx.waker(), this.who);
             if this.ticket.is_some() {
                 return Poll::Pending;
             }
@@ -450,6 +488,7 @@ pub(crate) fn wait_blocking(
     watch: &Watch,
     end: Lsn,
     level: Level,
+    who: Who,
     deadline: Option<Instant>,
 ) -> Result<(), CommitError> {
     let waker = thread_waker();
@@ -464,7 +503,7 @@ pub(crate) fn wait_blocking(
             }
             return Err(CommitError::Deadline { end, level });
         }
-        ticket = watch.register(end, ticket, &waker, false);
+        ticket = watch.register(end, ticket, &waker, who);
         if ticket.is_some() {
             park(deadline, None);
         }
@@ -493,15 +532,24 @@ mod tests {
         let watch = Watch::new(Lsn(100));
         let wakers: Vec<_> = (1..=10).map(|_| counted()).collect();
         for (i, waker) in (1u64..).zip(wakers.iter().map(|(_, w)| w)).collect::<Vec<_>>().into_iter().rev() {
-            assert!(watch.register(Lsn(100 + i * 8), None, waker, i % 2 == 0).is_some());
+            assert!(
+                watch
+                    .register(
+                        Lsn(100 + i * 8),
+                        None,
+                        waker,
+                        [Who::Future, Who::Thread][usize::from(i % 2 == 0)]
+                    )
+                    .is_some()
+            );
         }
         let covered = watch.advance(Lsn(100 + 4 * 8));
-        assert_eq!(covered.len(), 4);
+        assert_eq!(covered.committers(), 4);
         covered.wake();
         let woken: Vec<_> = wakers.iter().map(|(c, _)| c.0.load(Ordering::Relaxed)).collect();
         assert_eq!(woken, [1, 1, 1, 1, 0, 0, 0, 0, 0, 0]);
         assert_eq!(watch.waiting(), 6);
-        assert_eq!(watch.advance(Lsn(104)).len(), 0, "never back");
+        assert_eq!(watch.advance(Lsn(104)).committers(), 0, "never back");
         assert_eq!(watch.value(), Lsn(132));
         assert!(matches!(watch.next(), Next::FlushThread));
     }
@@ -510,14 +558,14 @@ mod tests {
     fn after_a_failure_everyone_gets_the_error_and_the_watermark_stands_still() {
         let watch = Arc::new(Watch::new(Lsn(100)));
         let (counted, waker) = counted();
-        let _ = watch.register(Lsn(200), None, &waker, true);
+        let _ = watch.register(Lsn(200), None, &waker, Who::Future);
         let failure = Failure::Flush { start: Lsn(100), end: Lsn(200), cause: "EIO".into() };
         watch.stop(Stopped::Failed(failure.clone()));
         assert_eq!(counted.0.load(Ordering::Relaxed), 1);
-        assert_eq!(watch.advance(Lsn(300)).len(), 0);
+        assert_eq!(watch.advance(Lsn(300)).committers(), 0);
         assert_eq!(watch.value(), Lsn(100));
         let want = CommitError::Failed { end: Lsn(200), failure };
-        assert_eq!(wait_blocking(&watch, Lsn(200), Level::Local, None), Err(want.clone()));
+        assert_eq!(wait_blocking(&watch, Lsn(200), Level::Local, Who::Thread, None), Err(want.clone()));
         watch.stop(Stopped::Closed);
         assert_eq!(watch.answer(Lsn(200)), Some(Err(want)), "the first reason stays");
         assert_eq!(watch.answer(Lsn(100)), Some(Ok(())), "what was flushed stays flushed");
@@ -527,7 +575,7 @@ mod tests {
     fn dropping_a_future_drops_only_the_notification_kind_82() {
         let watch = Arc::new(Watch::new(Lsn(0)));
         let (_, waker) = counted();
-        let mut future = Reached::new(watch.clone(), Lsn(8));
+        let mut future = Reached::new(watch.clone(), Lsn(8), Who::Future);
         assert!(Pin::new(&mut future).poll(&mut Context::from_waker(&waker)).is_pending());
         assert!(Pin::new(&mut future).poll(&mut Context::from_waker(&waker)).is_pending());
         assert_eq!(watch.waiting(), 1, "polling twice holds one place");
@@ -537,10 +585,24 @@ mod tests {
     }
 
     #[test]
+    fn an_observer_is_woken_and_asks_for_no_flush() {
+        let watch = Watch::new(Lsn(0));
+        let (counted, waker) = counted();
+        assert!(watch.register(Lsn(8), None, &waker, Who::Observer).is_some());
+        assert_eq!(watch.waiting(), 0);
+        assert!(matches!(watch.next(), Next::Nobody));
+        assert!(watch.is_watched());
+        let covered = watch.advance(Lsn(16));
+        assert_eq!(covered.committers(), 0);
+        covered.wake();
+        assert_eq!(counted.0.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
     fn a_deadline_gives_the_place_back() {
         let watch = Watch::new(Lsn(0));
         let deadline = Some(Instant::now() + Duration::from_millis(5));
-        let error = wait_blocking(&watch, Lsn(8), Level::Durable, deadline).unwrap_err();
+        let error = wait_blocking(&watch, Lsn(8), Level::Durable, Who::Thread, deadline).unwrap_err();
         assert_eq!(error, CommitError::Deadline { end: Lsn(8), level: Level::Durable });
         assert_eq!(watch.waiting(), 0);
     }

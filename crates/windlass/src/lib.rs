@@ -1,14 +1,47 @@
 //! An embedded write-ahead-log replication engine.
+//!
+//! A database links it in as its log layer: [`Log::append`], [`Log::commit`], [`Log::read_from`] at start, [`Log::trim`]
+//! after a checkpoint. [`Options`] makes and opens a log; [`ReadOnly`] looks at one beside the process that has it open.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use windlass::{Level, Options, ReadError};
+//!
+//! let log = Options::new().open_or_create("/var/lib/db/log".as_ref())?;
+//! let mut reader = log.read_from(log.info().trimmed)?;
+//! loop {
+//!     match reader.next() {
+//!         Ok(record) => println!("replay {} bytes", record.payload.len()),
+//!         Err(ReadError::AtEnd { .. }) => break,
+//!         Err(error) => return Err(error.into()),
+//!     }
+//! }
+//! let appended = log.append(b"put k v")?;
+//! let _proof = log.commit_blocking(appended.end, Level::Durable)?;
+//! log.close()?;
+//! # Ok(())
+//! # }
+//! ```
 #![forbid(unsafe_code)]
 
-#[allow(dead_code, reason = "its users land next")]
+mod clock;
 mod commit;
 pub mod control;
-#[allow(dead_code, reason = "its users land next")]
+mod error;
 mod log;
-#[allow(dead_code, reason = "its users land next")]
 mod metrics;
+mod options;
 
+pub use clock::{Clock, MonotonicClock};
 pub use commit::{CommitError, Committed, Failure, Level, UnknownLevel};
+pub use error::{
+    AppendError, CloseError, CreateError, OpenError, Outcome, ReadError, TrimError, TruncateError,
+};
+pub use log::{
+    Appended, Commit, Info, Log, OpenOrCreateError, Place, ReadOnly, ReadOnlyReader, Reader, Record,
+    Reservation, Step, Subscription, Surroundings, Verified, VerifyReport,
+};
 pub use metrics::{HistogramSnapshot, MetricsSnapshot};
-pub use windlass_log::{Epoch, LogId, Lsn, MemberId};
+pub use options::Options;
+pub use windlass_log::{Class, Epoch, LogId, Lsn, MemberId, OpenMode, Row};
+pub use windlass_store as store;

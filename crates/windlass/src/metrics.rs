@@ -143,9 +143,6 @@ pub(crate) struct Meters {
     pub(crate) group_commits: Histogram,
     pub(crate) group_wait_ns: Histogram,
     pub(crate) background_flushes: Counter,
-    pub(crate) segments_prepared: Counter,
-    pub(crate) segments_recycled: Counter,
-    pub(crate) populated_bytes: Counter,
     pub(crate) trims: Counter,
     pub(crate) trim_failures: Counter,
     pub(crate) retention_warnings: Counter,
@@ -196,17 +193,29 @@ pub struct MetricsSnapshot {
     pub flush_ns: HistogramSnapshot,
     /// Log bytes a flush covered.
     pub flush_bytes: HistogramSnapshot,
+    /// Bytes of the pages that flushes covered.
+    pub flush_page_bytes: u64,
     /// Commits served by a flush.
     pub group_commits: HistogramSnapshot,
     /// How long a leader waited for its group to form, in nanoseconds.
     pub group_wait_ns: HistogramSnapshot,
-    /// Bytes written to the storage layer by this process while the log was open, if the system tells: the kernel's count of
-    /// dirtied pages, an upper bound of what reached the device for this log.
+    /// Bytes written to the block device under the log by everybody since the log was opened, where the kernel tells: on a device of the
+    /// log's own, what the log cost.
     pub device_bytes: Option<u64>,
-    /// Segments made from new files.
-    pub segments_prepared: u64,
-    /// Segments made from trimmed ones.
+    /// Segments made from new blocks; in steady state none.
+    pub segments_made: u64,
+    /// Trimmed segments kept for reuse.
     pub segments_recycled: u64,
+    /// Trimmed segments removed, because enough are kept.
+    pub segments_removed: u64,
+    /// Trimmed segments that can't be reused yet, because somebody holds their memory: an old handle, perhaps.
+    pub segments_held: u64,
+    /// Trimmed segments that could not be renamed or removed: their files stay until the next opening.
+    pub recycle_failures: u64,
+    /// Times the superblock was written.
+    pub superblock_writes: u64,
+    /// Times no segment could be made because the disk was full.
+    pub disk_full: u64,
     /// Bytes whose pages were made present ahead of the tail.
     pub populated_bytes: u64,
     /// Trims.
@@ -264,6 +273,7 @@ impl MetricsSnapshot {
             ("tail_lsn", "End of the log.", self.tail.0 as f64),
             ("retained_bytes", "Bytes between trim point and tail.", self.retained_bytes as f64),
             ("retention_bytes", "The cap on them.", self.retention_bytes as f64),
+            ("segments_held", "Trimmed segments still held.", self.segments_held as f64),
             ("retention_warning", "1 above 80 % of the cap.", f64::from(u8::from(self.retention_warning))),
         ];
         if let Some(ratio) = self.device_bytes_per_payload_byte() {
@@ -282,15 +292,20 @@ impl MetricsSnapshot {
             ("flushes_total", "Flushes for commits.", self.flushes),
             ("background_flushes_total", "Flushes of sealed segments.", self.background_flushes),
             ("flush_failures_total", "Failed flushes.", self.flush_failures),
-            ("segments_prepared_total", "Segments made from new files.", self.segments_prepared),
-            ("segments_recycled_total", "Segments made from trimmed ones.", self.segments_recycled),
+            ("flush_page_bytes_total", "Bytes of the pages flushed.", self.flush_page_bytes),
+            ("segments_made_total", "Segments made from new blocks.", self.segments_made),
+            ("segments_recycled_total", "Trimmed segments kept for reuse.", self.segments_recycled),
+            ("segments_removed_total", "Trimmed segments removed.", self.segments_removed),
+            ("recycle_failures_total", "Trimmed segments that stay for now.", self.recycle_failures),
+            ("superblock_writes_total", "Writes of the superblock.", self.superblock_writes),
+            ("disk_full_total", "Segments not made: disk full.", self.disk_full),
             ("populated_bytes_total", "Bytes made present ahead of the tail.", self.populated_bytes),
             ("trims_total", "Trims.", self.trims),
             ("trim_failures_total", "Trims that failed.", self.trim_failures),
             ("retention_warnings_total", "Times the cap was used to 80 %.", self.retention_warnings),
         ];
         if let Some(device_bytes) = self.device_bytes {
-            counters.push(("device_bytes_total", "Bytes this process caused to be written.", device_bytes));
+            counters.push(("device_bytes_total", "Bytes written to the device by everybody.", device_bytes));
         }
         counters
     }

@@ -3,20 +3,11 @@
 use std::path::Path;
 use std::time::Duration;
 
-use windlass_log::Geometry;
+use windlass_log::{Geometry, OpenMode};
 
 use crate::commit::Level;
-use crate::log::{CreateError, Log, OpenError};
-
-/// What opening does with a tail that doesn't hold. DESIGN.md section 6.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum OpenMode {
-    /// Any damage and any torn tail refuses.
-    Strict,
-    /// A torn tail above the durable watermark is cut; damage below it refuses.
-    #[default]
-    Tail,
-}
+use crate::error::{CreateError, OpenError};
+use crate::log::{Log, OpenOrCreateError};
 
 /// Options of a log. Every value has a default that fits a database; set what differs.
 ///
@@ -153,8 +144,8 @@ impl Options {
     ///
     /// # Errors
     ///
-    /// [`OpenError`]: each variant says what to do.
-    pub fn open_or_create(self, folder: &Path) -> Result<Log, OpenError> {
+    /// [`OpenOrCreateError`]: each variant says what to do.
+    pub fn open_or_create(self, folder: &Path) -> Result<Log, OpenOrCreateError> {
         Log::open_or_create(folder, self)
     }
 

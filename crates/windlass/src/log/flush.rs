@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use windlass_log::Lsn;
 
-use crate::commit::{self, CommitError, Failure, Level, Next, Stopped, Watch};
+use crate::commit::{self, CommitError, Failure, Level, Next, Stopped, Watch, Who};
 use crate::metrics::Meters;
 
 /// What a flush is made of. The log's own; a fake in tests.
@@ -28,6 +28,12 @@ pub(crate) trait Medium {
 
     /// Makes `[start, end)` durable. Once it has failed it is not called again.
     fn flush(&self, start: Lsn, end: Lsn) -> Result<(), Failure>;
+
+    /// Whether anybody waits for the drain itself.
+    fn drain_awaited(&self) -> bool;
+
+    /// Up to where to flush while nobody waits, so that the persisted mark doesn't fall far behind.
+    fn background(&self) -> Option<Lsn>;
 }
 
 /// The longest a leader waits for its group to form, however slow the device.
@@ -58,6 +64,8 @@ struct FlushThread {
 #[derive(Debug, Default)]
 struct Wanted {
     flush: bool,
+    drain: bool,
+    background: bool,
     stop: bool,
 }
 
@@ -129,7 +137,7 @@ impl Gate {
                 }
                 continue;
             }
-            ticket = self.persisted.register(end, ticket, &waker, false);
+            ticket = self.persisted.register(end, ticket, &waker, Who::Thread);
             // Who leads looks at the queue after giving up leadership; we look at leadership after joining the queue.
             if ticket.is_some() && self.leading.load(Ordering::SeqCst) {
                 commit::park(deadline, None);
@@ -144,7 +152,18 @@ impl Gate {
         }
         let lead = Lead(self);
         self.gather(own);
-        let led = self.flush(medium, own, lead);
+        let led = self.flush(medium, own, None, lead);
+        self.hand_over();
+        led
+    }
+
+    /// Flushes up to `end` at most, if nobody else flushes and `end` is drained: sealed segments in the background. A commit
+    /// that comes meanwhile waits for this flush, so the caller takes short stretches.
+    pub(crate) fn lead_up_to(&self, medium: &impl Medium, end: Lsn) -> Led {
+        if self.leading.swap(true, Ordering::SeqCst) {
+            return Led::Busy;
+        }
+        let led = self.flush(medium, 0, Some(end), Lead(self));
         self.hand_over();
         led
     }
@@ -163,10 +182,11 @@ impl Gate {
         self.meters.group_wait_ns.record(nanos(start.elapsed()));
     }
 
-    fn flush(&self, medium: &impl Medium, own: usize, lead: Lead<'_>) -> Led {
+    fn flush(&self, medium: &impl Medium, own: usize, up_to: Option<Lsn>, lead: Lead<'_>) -> Led {
         let start = self.persisted.value();
         let before = Instant::now();
-        let flushed = medium.drain().and_then(|end| {
+        let flushed = medium.drain().and_then(|drained| {
+            let end = up_to.map_or(drained, |end| end.min(drained));
             if end > start && self.persisted.stopped().is_none() {
                 medium.flush(start, end).map(|()| Some(end))
             } else {
@@ -177,16 +197,8 @@ impl Gate {
             Ok(None) => Led::Nothing,
             Ok(Some(end)) => {
                 let covered = self.persisted.advance(end);
-                let group = covered.len() + own;
-                self.last_group.store(group, Ordering::Relaxed);
-                let took = nanos(before.elapsed());
-                let mean = self.flush_ns.load(Ordering::Relaxed);
-                self.flush_ns
-                    .store(if mean == 0 { took } else { mean - mean / 8 + took / 8 }, Ordering::Relaxed);
-                self.meters.flushes.add(1);
-                self.meters.flush_ns.record(took);
-                self.meters.flush_bytes.record(end.0 - start.0);
-                self.meters.group_commits.record(group as u64);
+                let group = covered.committers() + own;
+                self.meter(nanos(before.elapsed()), end.0 - start.0, group, up_to.is_some());
                 // Leadership first: the first one woken may lead while the others are still being woken.
                 drop(lead);
                 covered.wake();
@@ -198,6 +210,21 @@ impl Gate {
                 Led::Nothing
             }
         }
+    }
+
+    fn meter(&self, took_ns: u64, bytes: u64, group: usize, background: bool) {
+        self.meters.flush_ns.record(took_ns);
+        self.meters.flush_bytes.record(bytes);
+        if background {
+            self.meters.background_flushes.add(1);
+            return;
+        }
+        self.meters.flushes.add(1);
+        self.meters.group_commits.record(group as u64);
+        self.last_group.store(group, Ordering::Relaxed);
+        let mean = self.flush_ns.load(Ordering::Relaxed);
+        let mean = if mean == 0 { took_ns } else { mean - mean / 8 + took_ns / 8 };
+        self.flush_ns.store(mean, Ordering::Relaxed);
     }
 
     /// Sees to it that somebody leads for those who still wait.
@@ -219,6 +246,24 @@ impl Gate {
         }
     }
 
+    /// A future waits for the drain: somebody has to look again soon.
+    pub(crate) fn drain_waits(&self) {
+        let mut wanted = self.thread.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        wanted.drain = true;
+        drop(wanted);
+        self.thread.wake.notify_one();
+    }
+
+    /// There is something to flush in the background.
+    pub(crate) fn background_waits(&self) {
+        let mut wanted = self.thread.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        if !wanted.background {
+            wanted.background = true;
+            drop(wanted);
+            self.thread.wake.notify_one();
+        }
+    }
+
     fn want_flush_thread(&self) {
         let mut wanted = self.thread.wanted.lock().unwrap_or_else(PoisonError::into_inner);
         if !wanted.flush {
@@ -232,20 +277,40 @@ impl Gate {
     pub(crate) fn run_flush_thread(&self, medium: &impl Medium) {
         loop {
             let mut wanted = self.thread.wanted.lock().unwrap_or_else(PoisonError::into_inner);
-            while !wanted.flush && !wanted.stop {
+            while !(wanted.flush || wanted.drain || wanted.background || wanted.stop) {
                 wanted = self.thread.wake.wait(wanted).unwrap_or_else(PoisonError::into_inner);
             }
             if wanted.stop {
                 return;
             }
-            wanted.flush = false;
+            let flush = std::mem::take(&mut *wanted).flush;
             drop(wanted);
-            if self.lead(medium, 0) == Led::Nothing && self.persisted.waiting() > 0 {
-                // Another producer has not published yet.
+            if self.serve(medium, flush) {
                 std::thread::sleep(UNPUBLISHED_PAUSE);
-                self.want_flush_thread();
             }
         }
+    }
+
+    /// One round of the flush thread, for those who run without it too: a group flush if any future waits, else one
+    /// stretch in the background. Answers whether somebody waits for another producer to publish.
+    pub(crate) fn serve(&self, medium: &impl Medium, flush: bool) -> bool {
+        let mut led = Led::Busy;
+        if flush && self.persisted.waiting() > 0 {
+            led = self.lead(medium, 0);
+        } else if let Some(end) = medium.background() {
+            self.lead_up_to(medium, end);
+        } else {
+            // An error has reached everyone already.
+            let _ = medium.drain();
+        }
+        // Does somebody wait for another producer to publish?
+        let unpublished = led == Led::Nothing && self.persisted.waiting() > 0;
+        let (drain, background) = (medium.drain_awaited(), medium.background().is_some());
+        let mut wanted = self.thread.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        wanted.flush |= unpublished;
+        wanted.drain |= drain;
+        wanted.background |= background;
+        unpublished || drain
     }
 
     /// Makes [`Gate::run_flush_thread`] return.

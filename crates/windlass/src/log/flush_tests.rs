@@ -18,6 +18,12 @@ impl<F: Fn(Lsn, Lsn) -> Result<(), Failure>> Medium for Fake<F> {
     fn flush(&self, start: Lsn, end: Lsn) -> Result<(), Failure> {
         (self.flush)(start, end)
     }
+    fn drain_awaited(&self) -> bool {
+        false
+    }
+    fn background(&self) -> Option<Lsn> {
+        None
+    }
 }
 
 fn gate() -> (Gate, Arc<Meters>) {
@@ -105,7 +111,7 @@ fn futures_are_served_by_the_flush_thread_and_dropping_one_harms_nobody_kind_82(
         runtime.block_on(async {
             for round in 0..50u32 {
                 let end = Lsn(medium.tail.fetch_add(8, Ordering::SeqCst) + 8);
-                let mut future = Reached::new(gate.persisted.clone(), end);
+                let mut future = Reached::new(gate.persisted.clone(), end, Who::Future);
                 if round % 3 == 0 {
                     let first = std::future::poll_fn(|cx| Poll::Ready(Pin::new(&mut future).poll(cx))).await;
                     assert!(first.is_pending());
@@ -151,7 +157,7 @@ fn threads_and_futures_together_all_get_through() {
                         if i % 2 == 0 {
                             gate.commit_blocking(medium, end, Level::Local, None).unwrap();
                         } else {
-                            let mut future = Reached::new(gate.persisted.clone(), end);
+                            let mut future = Reached::new(gate.persisted.clone(), end, Who::Future);
                             runtime
                                 .block_on(std::future::poll_fn(|cx| {
                                     let poll = Pin::new(&mut future).poll(cx);

@@ -1,0 +1,62 @@
+//! How the command ends: one status for each kind of outcome, the same in every subcommand.
+
+use std::fmt;
+
+/// The table of statuses, as `--help` prints it.
+pub(crate) const TABLE: &str = "\
+Exit status:
+  0   done; verify: the log is clean
+  1   a torn tail above the durable watermark: nothing that was durable is lost (verify; with --mode strict, opening too)
+  2   damage: bytes that were durable no longer hold (verify, read, and whatever has to open the log)
+  3   refused: the request doesn't fit the log (purged or unknown LSN, record too large, log full, folder not empty, ...)
+  4   the folder is in use by another process
+  5   the system failed: reading, writing, flushing or access
+  64  the command line is wrong";
+
+/// Why the command failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Status {
+    /// Verify found a torn tail above the durable watermark.
+    Torn,
+    /// Durable bytes no longer hold.
+    Damage,
+    /// The request doesn't fit the log.
+    Refused,
+    /// Another process holds the folder.
+    InUse,
+    /// The system failed.
+    System,
+    /// The command line is wrong.
+    Usage,
+}
+
+impl Status {
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Status::Torn => 1,
+            Status::Damage => 2,
+            Status::Refused => 3,
+            Status::InUse => 4,
+            Status::System => 5,
+            Status::Usage => 64,
+        }
+    }
+}
+
+/// A failure with its words; the message says what happened, where, and what to do.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) status: Status,
+    pub(crate) message: String,
+}
+
+impl Failure {
+    pub(crate) fn new(status: Status, message: impl fmt::Display) -> Failure {
+        Failure { status, message: message.to_string() }
+    }
+
+    /// A failure of reading or writing the command's own input and output.
+    pub(crate) fn io(what: impl fmt::Display, error: &std::io::Error) -> Failure {
+        Failure::new(Status::System, format_args!("{what}: {error}"))
+    }
+}

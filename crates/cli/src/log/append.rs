@@ -1,0 +1,168 @@
+//! `windlass log append`: records from a file or standard input.
+//!
+//! Records are appended while more input is at hand and committed together before the command waits for input again, so that a
+//! slow producer sees each record acknowledged at once and a fast one gets large groups. A range is printed only after its
+//! level is reached.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use windlass::{AppendError, Appended, Level, Log, Options};
+
+use super::errors;
+use super::frame::{FrameError, Frames, Framing};
+use super::output::Output;
+use crate::exit::{Failure, Status};
+
+/// How much input is read at once.
+const INPUT_BYTES: usize = 256 << 10;
+/// How many records at most wait for their acknowledgement.
+const PENDING_MAX: usize = 4096;
+/// How long an append waits for the helper thread to prepare a segment.
+const READY_MAX: Duration = Duration::from_secs(60);
+
+/// What to append, where, and how.
+#[derive(Debug)]
+pub(super) struct Append {
+    pub(super) folder: PathBuf,
+    pub(super) options: Options,
+    pub(super) file: PathBuf,
+    pub(super) framing: Framing,
+    pub(super) level: Level,
+    pub(super) quiet: bool,
+    pub(super) json: bool,
+}
+
+#[derive(Serialize)]
+struct Range {
+    start: u64,
+    end: u64,
+}
+
+#[derive(Serialize)]
+struct Summary {
+    records: u64,
+    payload_bytes: u64,
+    end: u64,
+    level: String,
+}
+
+/// Appends every record of the input.
+pub(super) fn run(append: &Append) -> Result<(), Failure> {
+    let input: Box<dyn Read> = if append.file == Path::new("-") {
+        Box::new(io::stdin().lock())
+    } else {
+        let shown = append.file.display();
+        Box::new(
+            File::open(&append.file).map_err(|error| Failure::io(format_args!("opening {shown}"), &error))?,
+        )
+    };
+    let log = append.options.clone().open(&append.folder).map_err(|error| errors::open(&error))?;
+    let mut session = Session {
+        log: &log,
+        append,
+        output: Output::new(),
+        pending: Vec::new(),
+        payload_bytes: 0,
+        records: 0,
+    };
+    let appended = session.append_all(BufReader::with_capacity(INPUT_BYTES, input));
+    // What was appended before a failure is acknowledged and closed like everything else.
+    let committed = session.commit();
+    let summary = match (&appended, append.json) {
+        (Ok(()), true) => session.summary(),
+        (Ok(()), false) | (Err(_), _) => Ok(()),
+    };
+    let flushed = session.output.flush();
+    let closed = log.close().map_err(|error| Failure::new(Status::System, error));
+    appended.and(committed).and(summary).and(flushed).and(closed)
+}
+
+struct Session<'a> {
+    log: &'a Log,
+    append: &'a Append,
+    output: Output,
+    pending: Vec<Appended>,
+    records: u64,
+    payload_bytes: u64,
+}
+
+impl Session<'_> {
+    fn append_all(&mut self, input: BufReader<Box<dyn Read>>) -> Result<(), Failure> {
+        let mut frames = Frames::new(input, self.append.framing, self.log.payload_bytes_max());
+        let mut record = Vec::new();
+        while self.next(&mut frames, &mut record)? {
+            let appended = self
+                .log
+                .append_wait_blocking(&record, Instant::now() + READY_MAX)
+                .map_err(|error| append_failure(&error))?;
+            self.pending.push(appended);
+            self.records += 1;
+            self.payload_bytes += record.len() as u64;
+            if self.pending.len() >= PENDING_MAX || !frames.has_more_buffered(BufReader::buffer) {
+                self.commit()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn next(
+        &self,
+        frames: &mut Frames<BufReader<Box<dyn Read>>>,
+        record: &mut Vec<u8>,
+    ) -> Result<bool, Failure> {
+        frames.next(record).map_err(|error| match error {
+            FrameError::TooLong { number, longest } => Failure::new(
+                Status::Refused,
+                format_args!(
+                    "record {number} of the input is longer than the {longest} bytes this log takes; the records before it are \
+                     appended: split it (--frame), or make the log with larger segments"
+                ),
+            ),
+            FrameError::Io(error) => Failure::io(format_args!("reading {}", self.append.file.display()), &error),
+        })
+    }
+
+    /// Waits until everything pending has reached the level, then prints it.
+    fn commit(&mut self) -> Result<(), Failure> {
+        let Some(last) = self.pending.last() else { return Ok(()) };
+        let _proof = self
+            .log
+            .commit_blocking(last.end, self.append.level)
+            .map_err(|error| Failure::new(Status::System, error))?;
+        for appended in self.pending.drain(..) {
+            if self.append.quiet {
+                continue;
+            }
+            if self.append.json {
+                self.output.json(&Range { start: appended.start.0, end: appended.end.0 })?;
+            } else {
+                self.output.line(format_args!("{} {}", appended.start, appended.end))?;
+            }
+        }
+        self.output.flush()
+    }
+
+    fn summary(&mut self) -> Result<(), Failure> {
+        let (records, payload_bytes) = (self.records, self.payload_bytes);
+        let level = self.append.level.to_string();
+        self.output.json(&Summary { records, payload_bytes, end: self.log.info().tail.0, level })
+    }
+}
+
+fn append_failure(error: &AppendError) -> Failure {
+    let status = match error {
+        AppendError::Failed(_) | AppendError::NoSegment { .. } | AppendError::Deadline { .. } => {
+            Status::System
+        }
+        AppendError::NotReady { .. }
+        | AppendError::Full { .. }
+        | AppendError::DiskFull { .. }
+        | AppendError::TooLarge { .. }
+        | AppendError::Sealed { .. } => Status::Refused,
+    };
+    Failure::new(status, error)
+}

@@ -1,0 +1,100 @@
+//! `windlass log create`, `trim` and `truncate`: what changes a log's ends.
+
+use std::path::Path;
+
+use serde::Serialize;
+use windlass::{Lsn, Options, TrimError, TruncateError};
+
+use super::errors;
+use super::output::Output;
+use crate::exit::{Failure, Status};
+
+#[derive(Serialize)]
+struct Created {
+    log_id: String,
+    segment_bytes: u64,
+    payload_bytes_max: u64,
+    tail: u64,
+}
+
+#[derive(Serialize)]
+struct Ends {
+    trimmed: u64,
+    tail: u64,
+    epoch: String,
+}
+
+/// Makes a log.
+pub(super) fn create(folder: &Path, options: Options, json: bool) -> Result<(), Failure> {
+    let log = options.create(folder).map_err(|error| errors::create(&error))?;
+    let (info, payload_bytes_max) = (log.info(), log.payload_bytes_max());
+    log.close().map_err(|error| Failure::new(Status::System, error))?;
+    let mut output = Output::new();
+    let (log_id, segment_bytes) = (info.log_id.to_string(), info.segment_bytes);
+    if json {
+        output.json(&Created { log_id, segment_bytes, payload_bytes_max, tail: info.tail.0 })?;
+    } else {
+        output.line(format_args!(
+            "made log {log_id} in {}: segments of {segment_bytes} bytes, records up to {payload_bytes_max} bytes",
+            folder.display()
+        ))?;
+    }
+    output.flush()
+}
+
+/// Releases everything before `before`.
+pub(super) fn trim(folder: &Path, options: Options, before: Lsn, json: bool) -> Result<(), Failure> {
+    let log = options.open(folder).map_err(|error| errors::open(&error))?;
+    let trimmed = log.trim(before).map_err(|error| match error {
+        TrimError::Beyond { .. } | TrimError::InsideRecord { .. } => Failure::new(Status::Refused, error),
+        TrimError::Io { .. } | TrimError::Failed(_) => Failure::new(Status::System, error),
+    });
+    let info = log.info();
+    let closed = log.close().map_err(|error| Failure::new(Status::System, error));
+    trimmed.and(closed)?;
+    let ends = Ends { trimmed: info.trimmed.0, tail: info.tail.0, epoch: info.epoch.to_string() };
+    print(&ends, json)
+}
+
+/// Cuts the record at `from` and everything behind it.
+pub(super) fn truncate(folder: &Path, options: Options, from: Lsn, json: bool) -> Result<(), Failure> {
+    let log = options.open(folder).map_err(|error| errors::open(&error))?;
+    match log.truncate(from) {
+        Ok(next) => {
+            let info = next.info();
+            drop(log);
+            next.close().map_err(|error| Failure::new(Status::System, error))?;
+            let ends = Ends { trimmed: info.trimmed.0, tail: info.tail.0, epoch: info.epoch.to_string() };
+            print(&ends, json)
+        }
+        Err(error) => {
+            // The refusal is what matters; what closing adds to it the next opening says again.
+            let _ = log.close();
+            Err(match error {
+                TruncateError::Read(error) => errors::read(&error),
+                TruncateError::Failed(_) | TruncateError::StuckReservation { .. } => {
+                    Failure::new(Status::System, error)
+                }
+                TruncateError::Group
+                | TruncateError::History(_)
+                | TruncateError::Purged { .. }
+                | TruncateError::InsideRecord { .. }
+                | TruncateError::Beyond { .. }
+                | TruncateError::Sealed { .. } => Failure::new(Status::Refused, error),
+            })
+        }
+    }
+}
+
+fn print(ends: &Ends, json: bool) -> Result<(), Failure> {
+    let mut output = Output::new();
+    if json {
+        output.json(ends)?;
+    } else {
+        output.line(format_args!(
+            "the log holds LSNs {} to {}, epoch {}",
+            ends.trimmed, ends.tail, ends.epoch
+        ))?;
+    }
+    output.flush()
+}

@@ -1,0 +1,200 @@
+//! `windlass log …`: the log in a folder.
+
+mod append;
+mod cut;
+mod errors;
+mod frame;
+mod inspect;
+mod output;
+mod read;
+
+use std::path::PathBuf;
+
+use clap::{Subcommand, ValueEnum};
+use windlass::{Level, Lsn, OpenMode, Options};
+
+use crate::exit::{Failure, TABLE};
+
+/// `windlass log`'s arguments.
+#[derive(Debug, clap::Args)]
+#[command(after_help = TABLE)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+    /// Print JSON: one object a line
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Make a new log in an absent or empty folder
+    #[command(after_help = TABLE)]
+    Create {
+        /// The folder
+        folder: PathBuf,
+        /// Bytes of a segment: a power of two from 65536 (64 KiB) to 4294967296 (4 GiB)
+        #[arg(long, value_name = "N", default_value_t = 64 << 20)]
+        segment_bytes: u64,
+        /// Accept a filesystem on which preallocation or locks are not known to hold
+        #[arg(long)]
+        any_filesystem: bool,
+    },
+    /// Append records and print the LSN range of each, `START END`, once its level is reached
+    #[command(after_help = TABLE)]
+    Append {
+        /// The folder
+        folder: PathBuf,
+        /// Where the records come from; `-` is standard input
+        #[arg(long, value_name = "FILE")]
+        file: PathBuf,
+        /// A record every BYTES bytes instead of a record a line
+        #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..))]
+        frame: Option<u64>,
+        /// What a printed record has survived: `buffered` a crash of this process, `local` loss of power
+        #[arg(long, value_enum, default_value_t = AppendLevel::Local)]
+        level: AppendLevel,
+        /// Cap on bytes between the trim point and the tail; default 64 segments
+        #[arg(long, value_name = "BYTES")]
+        retention_bytes: Option<u64>,
+        /// Print nothing for each record
+        #[arg(long)]
+        quiet: bool,
+        #[command(flatten)]
+        open: Open,
+    },
+    /// Print the records from an LSN on; needs no write access and works beside a running process
+    #[command(after_help = TABLE)]
+    Read {
+        /// The folder
+        folder: PathBuf,
+        /// The LSN of the first record to print; default the trim point
+        #[arg(long, value_name = "LSN")]
+        from: Option<u64>,
+        /// How records are printed: `lines` payload and newline, `raw` payload alone, `hex` and `json` with their LSNs
+        #[arg(long, value_enum, default_value_t = Format::Lines)]
+        format: Format,
+        /// What to do about a torn tail: `tail` reads up to it, `strict` refuses
+        #[arg(long, value_enum, default_value_t = Mode::Tail)]
+        mode: Mode,
+    },
+    /// Print what the log is: identity, epoch, watermarks; needs no write access
+    #[command(after_help = TABLE)]
+    Info {
+        /// The folder
+        folder: PathBuf,
+    },
+    /// Check every byte: 0 clean, 1 torn tail, 2 damage; needs no write access and works beside a running process
+    #[command(after_help = TABLE)]
+    Verify {
+        /// The folder
+        folder: PathBuf,
+        /// `strict` counts a torn tail as damage
+        #[arg(long, value_enum, default_value_t = Mode::Tail)]
+        mode: Mode,
+    },
+    /// Release everything before an LSN: whole segments below it are given back
+    #[command(after_help = TABLE)]
+    Trim {
+        /// The folder
+        folder: PathBuf,
+        /// The LSN of the first record to keep; the tail releases everything
+        #[arg(long, value_name = "LSN")]
+        before: u64,
+        #[command(flatten)]
+        open: Open,
+    },
+    /// Cut the log: the record at this LSN and all behind it are gone, durably, and a new epoch begins
+    #[command(after_help = TABLE)]
+    Truncate {
+        /// The folder
+        folder: PathBuf,
+        /// The LSN of the first record to cut
+        #[arg(long, value_name = "LSN")]
+        from: u64,
+        #[command(flatten)]
+        open: Open,
+    },
+}
+
+/// How the log is opened for writing.
+#[derive(Clone, Copy, Debug, clap::Args)]
+struct Open {
+    /// What to do about a torn tail: `tail` cuts it, `strict` refuses to open
+    #[arg(long, value_enum, default_value_t = Mode::Tail)]
+    mode: Mode,
+    /// Accept a filesystem on which preallocation or locks are not known to hold
+    #[arg(long)]
+    any_filesystem: bool,
+}
+
+impl Open {
+    fn options(self) -> Options {
+        Options::new().mode(self.mode.into()).any_filesystem(self.any_filesystem)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Mode {
+    Strict,
+    Tail,
+}
+
+impl From<Mode> for OpenMode {
+    fn from(mode: Mode) -> OpenMode {
+        match mode {
+            Mode::Strict => OpenMode::Strict,
+            Mode::Tail => OpenMode::Tail,
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum AppendLevel {
+    Buffered,
+    Local,
+}
+
+impl From<AppendLevel> for Level {
+    fn from(level: AppendLevel) -> Level {
+        match level {
+            AppendLevel::Buffered => Level::Buffered,
+            AppendLevel::Local => Level::Local,
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Format {
+    Lines,
+    Raw,
+    Hex,
+    Json,
+}
+
+/// Runs one subcommand.
+pub(crate) fn run(args: Args) -> Result<(), Failure> {
+    let json = args.json;
+    match args.command {
+        Command::Create { folder, segment_bytes, any_filesystem } => {
+            let options = Options::new().segment_bytes(segment_bytes).any_filesystem(any_filesystem);
+            cut::create(&folder, options, json)
+        }
+        Command::Append { folder, file, frame, level, retention_bytes, quiet, open } => {
+            let mut options = open.options();
+            if let Some(bytes) = retention_bytes {
+                options = options.retention_bytes(bytes);
+            }
+            let framing = frame.map_or(frame::Framing::Lines, frame::Framing::Bytes);
+            append::run(&append::Append { folder, options, file, framing, level: level.into(), quiet, json })
+        }
+        Command::Read { folder, from, format, mode } => {
+            let format = if json { Format::Json } else { format };
+            read::run(&folder, from.map(Lsn), format, mode.into())
+        }
+        Command::Info { folder } => inspect::info(&folder, json),
+        Command::Verify { folder, mode } => inspect::verify(&folder, mode.into(), json),
+        Command::Trim { folder, before, open } => cut::trim(&folder, open.options(), Lsn(before), json),
+        Command::Truncate { folder, from, open } => cut::truncate(&folder, open.options(), Lsn(from), json),
+    }
+}

@@ -1,0 +1,195 @@
+//! Taking away from either end, and closing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use slog::info;
+use windlass_log::{Chain, Lsn, Salt};
+
+use super::Log;
+use super::open::{self, Owner};
+use super::shared::{OnMedia, Shared, locked};
+use super::tenure::{Drained, Tenure};
+use crate::commit::{Failure, Level, Stopped};
+use crate::error::{CloseError, ReadError, TrimError, TruncateError};
+
+/// How often a reservation in flight is looked at while a tenure ends.
+const PAUSE: Duration = Duration::from_micros(100);
+
+impl Log {
+    /// Releases everything before `lsn`, a record's start or the tail: readers below it get `Purged`, and segments wholly below it are
+    /// reused. Durable before it returns; at or below the present trim point it does nothing. Works on a full disk.
+    ///
+    /// A lone log may be trimmed beyond what is flushed: whoever trims vouches that nothing below is needed. In a group nothing above
+    /// `Durable` is trimmed.
+    ///
+    /// # Errors
+    ///
+    /// [`TrimError`]; nothing was released, except that after `Failed` the next opening tells.
+    pub fn trim(&self, lsn: Lsn) -> Result<(), TrimError> {
+        let _turn = locked(&self.shared.changing);
+        self.shared.meters.trims.add(1);
+        let trimmed = self.trim_in_turn(lsn);
+        if trimmed.is_err() {
+            self.shared.meters.trim_failures.add(1);
+        }
+        trimmed
+    }
+
+    fn trim_in_turn(&self, lsn: Lsn) -> Result<(), TrimError> {
+        let drained = self.shared.drain(&self.tenure).map_err(TrimError::Failed)?.lsn();
+        let end = if self.shared.is_lone() { drained } else { self.tenure.watermarks.durable.value() };
+        self.shared.media.trim(lsn, end).map_err(|error| match error {
+            windlass_store::TrimError::BeyondEnd { .. } => TrimError::Beyond { lsn, end },
+            windlass_store::TrimError::InsideRecord { .. } => TrimError::InsideRecord { lsn },
+            windlass_store::TrimError::Disk(error) => TrimError::Io { lsn, cause: error.to_string() },
+            windlass_store::TrimError::Store(error) => {
+                let failure = Failure::Store { what: "trimming the log", cause: error.to_string().into() };
+                self.shared.fail(failure.clone());
+                TrimError::Failed(failure)
+            }
+        })?;
+        // The trim point stands for the bytes below it.
+        self.tenure.watermarks.persisted.advance(lsn).wake();
+        self.shared.raise_limit();
+        self.shared.watch_retention(&self.tenure);
+        self.shared.helper.look();
+        Ok(())
+    }
+
+    /// Cuts the record at `lsn` and everything behind it off a lone log, and returns the handle of the tenure that follows. The new epoch and
+    /// the cut are durable before it returns; no crash brings back what was cut (kind 42). `lsn` may be the tail.
+    ///
+    /// This handle and its clones are sealed by it, and commits that wait through them are flushed first. Drop old handles: they keep their
+    /// segments from being reused.
+    ///
+    /// # Errors
+    ///
+    /// [`TruncateError`]; nothing was cut, except that after `Failed` the next opening tells.
+    pub fn truncate(&self, lsn: Lsn) -> Result<Log, TruncateError> {
+        let _turn = locked(&self.shared.changing);
+        self.check_cut(lsn)?;
+        let tail = self.tenure.handoff.seal();
+        end_tenure(&self.shared, &self.tenure).map_err(|error| match error {
+            CloseError::Failed(failure) => TruncateError::Failed(failure),
+            CloseError::StuckReservation { lsn } => TruncateError::StuckReservation { lsn },
+        })?;
+        let before = self.shared.media.superblock();
+        let epoch = before.promised.next_for(before.member);
+        let mut history = before.history;
+        history.cut(lsn);
+        history.extend(epoch, lsn).map_err(TruncateError::History)?;
+        self.shared.media.cut(lsn, history, epoch).map_err(|error| {
+            let failure = Failure::Store { what: "cutting the log", cause: error.to_string().into() };
+            self.shared.fail(failure.clone());
+            TruncateError::Failed(failure)
+        })?;
+        info!(self.shared.logger, "the log was cut"; "folder" => %self.shared.folder.display(), "lsn" => %lsn, "tail" => %tail,
+            "epoch" => %epoch);
+        self.tenure.handoff.retire();
+        let chain = Chain::begin(&Salt::new(self.shared.log_id).key(epoch), lsn);
+        let slots = self.owner.slots();
+        let tenure = Arc::new(open::lone_tenure(
+            &*self.shared.media,
+            self.shared.log_id,
+            epoch,
+            lsn,
+            chain,
+            slots,
+            &self.shared.meters,
+        ));
+        self.shared.succeed(tenure.clone());
+        self.tenure.watermarks.stop(&Stopped::Fenced(self.tenure.epoch));
+        self.tenure.gate.stop_flush_thread();
+        self.owner.follow(&tenure);
+        Ok(Log { owner: self.owner.clone(), shared: self.shared.clone(), tenure })
+    }
+
+    /// Refuses what can't be cut, before anything is sealed.
+    fn check_cut(&self, lsn: Lsn) -> Result<(), TruncateError> {
+        if !self.shared.is_lone() {
+            return Err(TruncateError::Group);
+        }
+        if let Some(failure) = self.shared.failure() {
+            return Err(TruncateError::Failed(failure.clone()));
+        }
+        if self.tenure.handoff.is_sealed() {
+            return Err(TruncateError::Sealed { epoch: self.tenure.epoch });
+        }
+        let drained = self.shared.drain(&self.tenure).map_err(TruncateError::Failed)?.lsn();
+        let (first, tail) = (self.shared.media.trimmed(), self.tenure.handoff.tail());
+        if lsn < first {
+            return Err(TruncateError::Purged { lsn, first });
+        }
+        if lsn > drained {
+            return Err(TruncateError::Beyond { lsn, tail });
+        }
+        if lsn == drained {
+            return Ok(());
+        }
+        match self.shared.media.reader(lsn).next(drained) {
+            Ok(_) => Ok(()),
+            Err(ReadError::InsideRecord { record, .. }) => Err(TruncateError::InsideRecord { lsn, record }),
+            Err(error) => Err(TruncateError::Read(error)),
+        }
+    }
+
+    /// Closes the log: no more appends, everything flushed, the clean mark set, threads ended, the folder's lock given up. Commits that wait are
+    /// answered first. Handles and readers that are left answer that the log is closed.
+    ///
+    /// # Errors
+    ///
+    /// [`CloseError`]: the log is closed all the same and the next opening recovers it. After a stuck reservation the
+    /// folder stays locked until this process ends.
+    pub fn close(self) -> Result<(), CloseError> {
+        self.owner.close()
+    }
+}
+
+/// Waits until a sealed tenure has nothing in flight and flushes it to its tail.
+pub(super) fn end_tenure(shared: &Shared, tenure: &Tenure) -> Result<(), CloseError> {
+    let tail = tenure.handoff.seal();
+    loop {
+        match shared.drain(tenure) {
+            Ok(Drained::Closed(_)) => break,
+            Ok(Drained::Idle(_) | Drained::Waiting(_)) => std::thread::sleep(PAUSE),
+            Err(Failure::StuckReservation { lsn, .. }) => return Err(CloseError::StuckReservation { lsn }),
+            Err(failure) => return Err(CloseError::Failed(failure)),
+        }
+    }
+    let here = OnMedia(shared, tenure);
+    match tenure.gate.commit_blocking(&here, tail, Level::Local, None) {
+        Ok(()) => Ok(()),
+        Err(error) => Err(CloseError::Failed(shared.failure().cloned().unwrap_or_else(|| Failure::Store {
+            what: "flushing the tail",
+            cause: error.to_string().into(),
+        }))),
+    }
+}
+
+impl Owner {
+    /// Closes once; later calls find it closed.
+    pub(super) fn close(&self) -> Result<(), CloseError> {
+        let shared = &self.shared;
+        let turn = locked(&shared.changing);
+        if self.closed.swap(true, std::sync::atomic::Ordering::AcqRel) {
+            return Ok(());
+        }
+        let tenure = shared.tenure();
+        let ended = end_tenure(shared, &tenure);
+        tenure.watermarks.stop(&Stopped::Closed);
+        drop(turn);
+        self.join(&tenure);
+        if let Err(CloseError::StuckReservation { .. }) = &ended {
+            // a producer may still write into the mapping, so neither it nor the folder's lock is given up.
+            std::mem::forget(Arc::clone(shared));
+            return ended;
+        }
+        tenure.handoff.retire();
+        // After a failure too: the store gives up the folder, without a clean mark.
+        let closed = shared.media.close(tenure.handoff.tail()).map_err(|error| {
+            CloseError::Failed(Failure::Store { what: "closing the log", cause: error.to_string().into() })
+        });
+        ended.and(closed)
+    }
+}

@@ -1,0 +1,158 @@
+//! The helper: what has to happen ahead of the tail and behind the trim point, so that an append never waits for it.
+//!
+//! One step at a time, by a thread of its own or by whoever steps the log: drain, prepare and install segments, make pages
+//! present ahead of the tail, reuse trimmed segments, note where background flushes may end, watch the retention.
+
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use slog::{info, warn};
+use windlass_store::{PrepareError, Prepared};
+
+use super::open::install_ready;
+use super::shared::{Shared, locked};
+use super::tenure::Tenure;
+
+/// How often the helper looks while appends come.
+const BUSY_PAUSE: Duration = Duration::from_micros(500);
+/// How often it looks while nothing happens.
+const IDLE_PAUSE: Duration = Duration::from_millis(100);
+/// How long it waits after a failure before it tries again.
+const FAILED_PAUSE: Duration = Duration::from_millis(100);
+/// Looks without news before it slows down.
+const BUSY_LOOKS: u32 = 200;
+
+/// What the helper remembers.
+#[derive(Debug, Default)]
+pub(crate) struct Helper {
+    state: Mutex<State>,
+    wanted: Mutex<Wanted>,
+    wake: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Why the last segment could not be made.
+    failure: Option<PrepareError>,
+}
+
+#[derive(Debug, Default)]
+struct Wanted {
+    look: bool,
+    stop: bool,
+}
+
+/// What one step of the helper came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// Something was done; step again.
+    Progress,
+    /// Nothing to do until more is appended or trimmed.
+    Idle,
+    /// A segment could not be made; try again later. `append` says why.
+    Failed,
+}
+
+impl Helper {
+    /// Why the last segment could not be made, if it couldn't.
+    pub(crate) fn failure(&self) -> Option<PrepareError> {
+        locked(&self.state).failure.clone()
+    }
+
+    /// Makes the thread look now.
+    pub(crate) fn look(&self) {
+        locked(&self.wanted).look = true;
+        self.wake.notify_one();
+    }
+
+    pub(crate) fn stop(&self) {
+        locked(&self.wanted).stop = true;
+        self.wake.notify_one();
+    }
+
+    /// Sleeps at most `longest`; `true` once the helper is to stop.
+    fn pause(&self, longest: Duration) -> bool {
+        let wanted = locked(&self.wanted);
+        let pausing = self.wake.wait_timeout_while(wanted, longest, |wanted| !wanted.look && !wanted.stop);
+        let (mut wanted, _) = pausing.unwrap_or_else(std::sync::PoisonError::into_inner);
+        wanted.look = false;
+        wanted.stop
+    }
+}
+
+impl Shared {
+    /// One bounded step of the helper's work.
+    pub(crate) fn step(&self) -> Step {
+        let tenure = self.tenure();
+        let Ok(drained) = self.drain(&tenure) else { return Step::Idle };
+        self.note_stretch(drained.lsn());
+        self.flush_behind(&tenure);
+        self.watch_retention(&tenure);
+        self.prepare(&tenure)
+    }
+
+    fn prepare(&self, tenure: &Tenure) -> Step {
+        // One at a time: the hand-off insists on it.
+        let mut state = locked(&self.helper.state);
+        tenure.handoff.retire();
+        let before = tenure.handoff.ready();
+        if self.geometry.segment_of(before)
+            <= self.geometry.segment_of(tenure.handoff.tail()) + self.ahead_segments
+        {
+            // Also what was there before a cut.
+            install_ready(&*self.media, &tenure.handoff);
+        }
+        let step = match self.media.prepare_step(tenure.handoff.tail()) {
+            Ok(Prepared::Segment { .. }) => {
+                if state.failure.take().is_some() {
+                    info!(self.logger, "segments can be made again"; "folder" => %self.folder.display());
+                }
+                install_ready(&*self.media, &tenure.handoff);
+                Step::Progress
+            }
+            Ok(Prepared::Populated { .. } | Prepared::Marked { .. } | Prepared::Recycled { .. }) => {
+                Step::Progress
+            }
+            Ok(Prepared::Idle) => {
+                state.failure = None;
+                Step::Idle
+            }
+            Err(error) => {
+                if state.failure.as_ref() != Some(&error) {
+                    warn!(self.logger, "no segment could be made; appends will be refused when the ready ones are full";
+                        "folder" => %self.folder.display(), "cause" => %error);
+                }
+                state.failure = Some(error);
+                Step::Failed
+            }
+        };
+        let ready = tenure.handoff.ready();
+        if ready > before {
+            tenure.watermarks.ready.advance(ready).wake();
+        }
+        step
+    }
+
+    /// The helper thread's body.
+    pub(crate) fn run_helper(self: &Arc<Shared>) {
+        let mut quiet = 0;
+        let mut tail = self.tenure().handoff.tail();
+        loop {
+            let step = self.step();
+            let now = self.tenure().handoff.tail();
+            // Whoever watches the drain is told by our looking.
+            let watched = self.tenure().watermarks.drained.is_watched();
+            quiet = if now == tail && step != Step::Progress && !watched { quiet + 1 } else { 0 };
+            tail = now;
+            let pause = match step {
+                Step::Progress => continue,
+                Step::Failed => FAILED_PAUSE,
+                Step::Idle if quiet < BUSY_LOOKS => BUSY_PAUSE,
+                Step::Idle => IDLE_PAUSE,
+            };
+            if self.helper.pause(pause) {
+                return;
+            }
+        }
+    }
+}

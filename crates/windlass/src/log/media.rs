@@ -1,0 +1,102 @@
+//! The store as the log sees it: without the type of its disk, so that one [`crate::Log`] type serves every disk.
+//!
+//! Nothing here is on the append path: producers meet the hand-off's memory alone.
+
+use std::fmt;
+
+use std::sync::Arc;
+
+use windlass_log::{Epoch, EpochHistory, Geometry, Lsn, Memory, Superblock};
+use windlass_store::disk::Disk;
+use windlass_store::{
+    Counters, CutError, MemoryError, Persisted, PrepareError, Prepared, Read, Reader, Store, StoreError,
+    TrimError,
+};
+
+use super::read::read_error;
+use crate::error::ReadError;
+
+/// An open store.
+pub(crate) trait Media: fmt::Debug + Send + Sync {
+    /// See [`Store::geometry`].
+    fn geometry(&self) -> Geometry;
+    /// See [`Store::flush`].
+    fn flush(&self, upto: Lsn) -> Result<Persisted, StoreError>;
+    /// See [`Store::prepare_step`].
+    fn prepare_step(&self, tail: Lsn) -> Result<Prepared, PrepareError>;
+    /// See [`Store::memory`].
+    fn memory(&self, segment: u64) -> Result<Memory, MemoryError>;
+    /// See [`Store::trim`].
+    fn trim(&self, lsn: Lsn, drained: Lsn) -> Result<(), TrimError>;
+    /// See [`Store::trimmed`].
+    fn trimmed(&self) -> Lsn;
+    /// See [`Store::cut`].
+    fn cut(&self, lsn: Lsn, history: EpochHistory, promised: Epoch) -> Result<(), CutError>;
+    /// See [`Store::close`].
+    fn close(&self, tail: Lsn) -> Result<(), StoreError>;
+    /// See [`Store::reader`].
+    fn reader(&self, from: Lsn) -> Box<dyn Cursor>;
+    /// See [`Store::superblock`].
+    fn superblock(&self) -> Superblock;
+    /// See [`Store::counters`].
+    fn counters(&self) -> Counters;
+}
+
+/// A position in the store's log.
+pub(crate) trait Cursor: fmt::Debug + Send {
+    /// The record at the position, if it lies below `end`; moves behind it.
+    fn next(&mut self, end: Lsn) -> Result<Read<'_>, ReadError>;
+}
+
+impl<D: Disk> Media for Arc<Store<D>> {
+    fn geometry(&self) -> Geometry {
+        Store::geometry(self)
+    }
+
+    fn flush(&self, upto: Lsn) -> Result<Persisted, StoreError> {
+        Store::flush(self, upto)
+    }
+
+    fn prepare_step(&self, tail: Lsn) -> Result<Prepared, PrepareError> {
+        Store::prepare_step(self, tail)
+    }
+
+    fn memory(&self, segment: u64) -> Result<Memory, MemoryError> {
+        Store::memory(self, segment)
+    }
+
+    fn trim(&self, lsn: Lsn, drained: Lsn) -> Result<(), TrimError> {
+        Store::trim(self, lsn, drained)
+    }
+
+    fn trimmed(&self) -> Lsn {
+        Store::trimmed(self)
+    }
+
+    fn cut(&self, lsn: Lsn, history: EpochHistory, promised: Epoch) -> Result<(), CutError> {
+        Store::cut(self, lsn, history, promised)
+    }
+
+    fn close(&self, tail: Lsn) -> Result<(), StoreError> {
+        Store::close(self, tail)
+    }
+
+    fn reader(&self, from: Lsn) -> Box<dyn Cursor> {
+        Box::new(Store::reader(self, from))
+    }
+
+    fn superblock(&self) -> Superblock {
+        Store::superblock(self)
+    }
+
+    fn counters(&self) -> Counters {
+        Store::counters(self)
+    }
+}
+
+impl<D: Disk> Cursor for Reader<D> {
+    fn next(&mut self, end: Lsn) -> Result<Read<'_>, ReadError> {
+        let at = self.at();
+        Reader::next(self, end).map_err(|error| read_error(error, at))
+    }
+}

@@ -1,0 +1,331 @@
+//! Making and opening a log, and the threads that run behind one.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use slog::info;
+use windlass_log::{Chain, Epoch, Handoff, InstallError, LogId, Lsn, MemberId, Tenure as Start};
+pub use windlass_store::Surroundings;
+use windlass_store::disk::{Disk, Errno, RealDisk};
+use windlass_store::{DiskCall, DiskError, Founding, Opened, Store, UnsafeFilesystem};
+
+use super::Log;
+use super::media::Media;
+use super::shared::{OnMedia, Parts, Shared, Standing, locked};
+use super::tenure::{Tenure, Watermarks};
+use crate::clock::{Clock, MonotonicClock};
+use crate::error::{CreateError, OpenError};
+use crate::metrics::Meters;
+use crate::options::Options;
+
+/// Where a log lives and what time it goes by: real by default, simulated where a simulator wants it.
+#[derive(Debug)]
+pub struct Place<D> {
+    /// The folder.
+    pub disk: D,
+    /// The machine's boot and a random number.
+    pub around: Surroundings,
+    /// A random identity for a log that is to be made.
+    pub log_id: LogId,
+    /// The clock.
+    pub clock: Box<dyn Clock>,
+}
+
+impl Place<RealDisk> {
+    fn real(disk: RealDisk) -> Result<Place<RealDisk>, DiskError> {
+        let random = |what: &'static str, bytes: &mut [u8]| {
+            getrandom::fill(bytes).map_err(|_| DiskError {
+                call: DiskCall::Read,
+                file: what.into(),
+                errno: Errno::IO,
+            })
+        };
+        let (mut log_id, mut incarnation) = ([0; 16], [0; 8]);
+        random("/dev/urandom", &mut log_id)?;
+        random("/dev/urandom", &mut incarnation)?;
+        let around = Surroundings { boot_id: boot_id(), incarnation: u64::from_le_bytes(incarnation) };
+        Ok(Place { disk, around, log_id: LogId(log_id), clock: Box::new(MonotonicClock::new()) })
+    }
+}
+
+/// The machine's boot. Where it can't be told, each opening counts as another boot, which only makes recovery more careful.
+fn boot_id() -> [u8; 16] {
+    let mut id = [0; 16];
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
+    let parsed = digits
+        .chunks_exact(2)
+        .filter_map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok());
+    let count = id.iter_mut().zip(parsed).map(|(byte, value)| *byte = value).count();
+    if count < id.len() && getrandom::fill(&mut id).is_err() {
+        id = [0; 16];
+    }
+    id
+}
+
+impl Log {
+    /// Makes a new log in an absent or empty folder. All of it or nothing, durable before it returns.
+    ///
+    /// # Errors
+    ///
+    /// [`CreateError`]: each variant says what to do.
+    pub fn create(folder: &Path, options: Options) -> Result<Log, CreateError> {
+        let disk = RealDisk::create(folder).map_err(|errno| folder_error(folder, errno));
+        let place = disk.and_then(Place::real).map_err(windlass_store::CreateError::from)?;
+        Log::create_in(place, options)
+    }
+
+    /// Opens the log in `folder`: recovers it, if it was not closed cleanly, and leaves everything in it durable before it returns. A
+    /// lone log that was not closed cleanly goes on in a new epoch.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`]: each variant says what to do.
+    pub fn open(folder: &Path, options: Options) -> Result<Log, OpenError> {
+        let disk = RealDisk::open(folder).map_err(|errno| folder_error(folder, errno));
+        let place = disk.and_then(Place::real).map_err(windlass_store::OpenError::from)?;
+        Log::open_in(place, options)
+    }
+
+    /// Opens the log in `folder`, or makes one if the folder is absent or empty. Everything else that can't be opened is an error,
+    /// never a reason to make a new log (kind 37).
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`]; what keeps a log from being made is [`OpenOrCreateError::Create`].
+    pub fn open_or_create(folder: &Path, options: Options) -> Result<Log, OpenOrCreateError> {
+        match Log::open(folder, options.clone()) {
+            Err(OpenError::Store(windlass_store::OpenError::NoLog { empty: true, .. })) => {
+                Ok(Log::create(folder, options)?)
+            }
+            Err(OpenError::Store(windlass_store::OpenError::Disk(error)))
+                if error.errno == Errno::NOENT && error.file == folder =>
+            {
+                Ok(Log::create(folder, options)?)
+            }
+            opened => Ok(opened?),
+        }
+    }
+
+    /// As [`Log::create`], in a place of the caller's making.
+    ///
+    /// # Errors
+    ///
+    /// As [`Log::create`].
+    pub fn create_in<D: Disk>(place: Place<D>, options: Options) -> Result<Log, CreateError> {
+        let Place { disk, around, log_id, clock } = place;
+        let member = MemberId(0);
+        let founding = Founding {
+            log_id,
+            member,
+            incarnation: around.incarnation,
+            segment_bytes: options.segment_bytes,
+            epoch: Some(Epoch::NONE.next_for(member)),
+            configuration: Vec::new(),
+        };
+        let geometry =
+            windlass_log::Geometry::new(options.segment_bytes).map_err(windlass_store::CreateError::from)?;
+        let store_options = store_options(&options, options.retention_for(geometry));
+        let (store, opened) = Store::create(disk, &founding, &around, &store_options)?;
+        Ok(start(store, &opened, clock, &options)?)
+    }
+
+    /// As [`Log::open`], in a place of the caller's making.
+    ///
+    /// # Errors
+    ///
+    /// As [`Log::open`].
+    pub fn open_in<D: Disk>(place: Place<D>, options: Options) -> Result<Log, OpenError> {
+        let Place { disk, around, clock, .. } = place;
+        // The default cap counts in segments, whose size is only known once the log is open: assume the largest pool.
+        let assumed = options.retention_bytes.unwrap_or(64 * options.segment_bytes);
+        let (store, opened) = Store::open(disk, &around, &store_options(&options, assumed))?;
+        start(store, &opened, clock, &options)
+    }
+}
+
+/// Why [`Log::open_or_create`] came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenOrCreateError {
+    /// There is a log, or something else, and it can't be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// There is no log, and none could be made.
+    #[error(transparent)]
+    Create(#[from] CreateError),
+}
+
+fn folder_error(folder: &Path, errno: Errno) -> DiskError {
+    DiskError { call: DiskCall::Open, file: folder.to_path_buf(), errno }
+}
+
+fn store_options(options: &Options, retention_bytes: u64) -> windlass_store::Options {
+    windlass_store::Options {
+        mode: options.mode,
+        retention_bytes,
+        segments_ahead: options.ahead_segments,
+        unsafe_filesystem: if options.any_filesystem {
+            UnsafeFilesystem::Use
+        } else {
+            UnsafeFilesystem::Refuse
+        },
+        ..windlass_store::Options::default()
+    }
+}
+
+/// Starts a lone log on an open store.
+fn start<D: Disk>(
+    store: Store<D>,
+    opened: &Opened,
+    clock: Box<dyn Clock>,
+    options: &Options,
+) -> Result<Log, OpenError> {
+    let (Some(epoch), Some(chain)) = (opened.epoch, opened.chain) else {
+        return Err(OpenError::Member { folder: store.disk().path().to_path_buf() });
+    };
+    // no append before the clean mark is gone.
+    store
+        .begin()
+        .map_err(|error| OpenError::Begin { folder: store.disk().path().to_path_buf(), cause: error })?;
+    let (geometry, log_id, folder) = (store.geometry(), store.log_id(), store.disk().path().to_path_buf());
+    let meters = Arc::new(Meters::default());
+    let media: Box<dyn Media> = Box::new(Arc::new(store));
+    let slots = slots(options);
+    let tenure = lone_tenure(&*media, log_id, epoch, opened.tail, chain, slots, &meters);
+    let parts = Parts {
+        folder,
+        media,
+        geometry,
+        log_id,
+        standing: Standing::Lone,
+        level: options.level,
+        retention_bytes: options.retention_for(geometry),
+        ahead_segments: options.ahead_segments,
+        reservation_limit: options.reservation_limit,
+        clock,
+        meters,
+        logger: options.logger.clone(),
+    };
+    info!(options.logger, "the log is open"; "folder" => %parts.folder.display(), "log" => %log_id, "epoch" => %epoch,
+        "tail" => %opened.tail, "clean" => opened.clean, "rewritten_bytes" => opened.rewritten_bytes,
+        "cut" => opened.cut);
+    Ok(Owner::start(Shared::new(parts, Arc::new(tenure)), slots, options.threads))
+}
+
+/// Slots of the hand-off's ring: the tail's segment, those ahead, and one that is still being drained.
+fn slots(options: &Options) -> usize {
+    usize::try_from(options.ahead_segments + 2).unwrap_or(usize::MAX / 2).next_power_of_two().max(4)
+}
+
+/// A tenure of a lone log that starts at `tail`, everything below it persisted, with the segments installed that are there.
+pub(super) fn lone_tenure(
+    media: &dyn Media,
+    log_id: LogId,
+    epoch: Epoch,
+    tail: Lsn,
+    chain: Chain,
+    slots: usize,
+    meters: &Arc<Meters>,
+) -> Tenure {
+    let start = Start { geometry: media.geometry(), log_id, epoch, tail, chain, persisted: tail, slots };
+    let (handoff, drain) = Handoff::new(start);
+    install_ready(media, &handoff);
+    let marks = Watermarks::lone(tail, tail, handoff.ready());
+    Tenure::new(drain, marks, meters.clone())
+}
+
+/// Installs the segments that are there, from the next one on. The helper goes on from there.
+pub(super) fn install_ready(media: &dyn Media, handoff: &Handoff) {
+    let geometry = media.geometry();
+    loop {
+        let next = geometry.segment_of(handoff.ready());
+        let Ok(memory) = media.memory(next) else { return };
+        match handoff.install(next, memory) {
+            Ok(()) => {}
+            Err(InstallError::RingFull { .. }) => return,
+        }
+    }
+}
+
+/// Owns the threads behind a log; closes it when the last handle is gone.
+pub(super) struct Owner {
+    pub(super) shared: Arc<Shared>,
+    pub(super) closed: AtomicBool,
+    slots: usize,
+    threads: bool,
+    running: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl fmt::Debug for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Owner").field("threads", &self.threads).finish_non_exhaustive()
+    }
+}
+
+impl Owner {
+    /// Starts the threads behind a log, if it is to have any, and makes the first handle.
+    pub(super) fn start(shared: Shared, slots: usize, threads: bool) -> Log {
+        let shared = Arc::new(shared);
+        let tenure = shared.tenure();
+        let owner = Owner {
+            shared: shared.clone(),
+            closed: AtomicBool::new(false),
+            slots,
+            threads,
+            running: Mutex::default(),
+        };
+        if threads {
+            let helped = shared.clone();
+            owner.spawn("windlass-helper", move || helped.run_helper());
+            owner.follow(&tenure);
+        }
+        Log { owner: Arc::new(owner), shared, tenure }
+    }
+
+    pub(super) fn slots(&self) -> usize {
+        self.slots
+    }
+
+    /// Lets a flush thread serve this tenure's futures, in place of the one before.
+    pub(super) fn follow(&self, tenure: &Arc<Tenure>) {
+        if self.threads {
+            let (shared, tenure) = (self.shared.clone(), tenure.clone());
+            self.spawn("windlass-flush", move || tenure.gate.run_flush_thread(&OnMedia(&shared, &tenure)));
+        }
+    }
+
+    fn spawn(&self, name: &str, body: impl FnOnce() + Send + 'static) {
+        let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(body);
+        match spawned {
+            Ok(handle) => locked(&self.running).push(handle),
+            Err(error) => {
+                let cause = error.to_string().into();
+                self.shared.fail(crate::commit::Failure::Store { what: "starting a thread", cause });
+            }
+        }
+    }
+
+    /// Ends the threads. A thread that drops the last handle itself is not waited for.
+    pub(super) fn join(&self, tenure: &Tenure) {
+        self.shared.helper.stop();
+        tenure.gate.stop_flush_thread();
+        let me = std::thread::current().id();
+        for handle in locked(&self.running).drain(..) {
+            if handle.thread().id() != me && handle.join().is_err() {
+                slog::error!(self.shared.logger, "a thread behind the log panicked"; "folder" => %self.shared.folder.display());
+            }
+        }
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        if let Err(error) = self.close() {
+            slog::error!(self.shared.logger, "the log was not closed cleanly"; "folder" => %self.shared.folder.display(),
+                "cause" => %error);
+        }
+    }
+}

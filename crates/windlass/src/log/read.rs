@@ -1,0 +1,305 @@
+//! Reading records and following the tail.
+//!
+//! A reader copies records out of the segment files and checks the copy: publish word, both checksums, epoch. It never reads
+//! above the watermark of its level, so what it yields has survived what that level promises. `AtEnd`, `Purged` and
+//! `Damaged` are three different answers.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use windlass_log::{Epoch, Geometry, HEADER_BYTES, Lsn, RecordHeader, RecordKind, batch_items};
+use windlass_store::Read;
+
+use super::Log;
+use super::media::Cursor;
+use super::shared::Shared;
+use super::tenure::Tenure;
+use crate::commit::{CommitError, Level, Reached, Watch, Who, wait_blocking};
+use crate::error::ReadError;
+
+/// Bytes in front of each item of a batch.
+const FRAME_BYTES: usize = 8;
+
+/// One record, or one item of a batch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Record<'a> {
+    /// Where it starts; an item's LSN lies inside its batch's record.
+    pub lsn: Lsn,
+    /// Where the next record starts: read on from there. All items of a batch have the batch's end.
+    pub end: Lsn,
+    /// The tenure that appended it.
+    pub epoch: Epoch,
+    /// Its number in its batch, from 0; `None` for a record of its own.
+    pub item: Option<u32>,
+    /// What was appended.
+    pub payload: &'a [u8],
+}
+
+/// A record or item, before it is lent out.
+#[derive(Debug)]
+pub(super) struct Found {
+    lsn: Lsn,
+    item: Option<u32>,
+    range: Range<usize>,
+}
+
+/// Takes records from a cursor, one item at a time.
+#[derive(Debug)]
+pub(super) struct Items<'c> {
+    cursor: Box<dyn Cursor + 'c>,
+    position: Lsn,
+    payload: Vec<u8>,
+    epoch: Epoch,
+    end: Lsn,
+    items: VecDeque<(Lsn, u32, Range<usize>)>,
+}
+
+impl<'c> Items<'c> {
+    pub(super) fn new(cursor: Box<dyn Cursor + 'c>, from: Lsn) -> Items<'c> {
+        let items = VecDeque::new();
+        Items { cursor, position: from, payload: Vec::new(), epoch: Epoch::NONE, end: from, items }
+    }
+
+    /// Where the next record is looked for.
+    pub(super) fn position(&self) -> Lsn {
+        self.position
+    }
+
+    /// Finds the next record or item below `limit` and moves behind it.
+    pub(super) fn advance(
+        &mut self,
+        limit: Lsn,
+        folder: &Path,
+        geometry: Geometry,
+    ) -> Result<Found, ReadError> {
+        loop {
+            if let Some((lsn, item, range)) = self.items.pop_front() {
+                return Ok(Found { lsn, item: Some(item), range });
+            }
+            let header = match self.cursor.next(limit)? {
+                Read::Record(record) => {
+                    self.end = record.end;
+                    self.position = record.end;
+                    self.epoch = record.header.epoch;
+                    match record.header.kind {
+                        RecordKind::Data | RecordKind::Batch => {
+                            self.payload.clear();
+                            let payload = record.payload.expect("only a flat scan leaves payloads out");
+                            self.payload.extend_from_slice(payload);
+                        }
+                        RecordKind::Pad
+                        | RecordKind::SegmentStart
+                        | RecordKind::EpochStart
+                        | RecordKind::Configuration => continue,
+                    }
+                    record.header
+                }
+                Read::AtEnd { lsn } => return Err(ReadError::AtEnd { end: lsn }),
+            };
+            if header.kind == RecordKind::Data {
+                return Ok(Found { lsn: header.lsn, item: None, range: 0..self.payload.len() });
+            }
+            self.unpack(&header, folder, geometry)?;
+        }
+    }
+
+    /// What was found last.
+    pub(super) fn record(&self, found: Found) -> Record<'_> {
+        let Found { lsn, item, range } = found;
+        Record { lsn, end: self.end, epoch: self.epoch, item, payload: &self.payload[range] }
+    }
+
+    fn unpack(&mut self, header: &RecordHeader, folder: &Path, geometry: Geometry) -> Result<(), ReadError> {
+        for (number, item) in (0..).zip(batch_items(&self.payload, header.lsn)) {
+            let (lsn, bytes) = item.map_err(|error| ReadError::Damaged {
+                file: segment_file(folder, geometry, header.lsn),
+                offset: geometry.offset_of(header.lsn),
+                lsn: header.lsn,
+                what: error.to_string(),
+            })?;
+            let frame = lsn.0 - header.lsn.0 - HEADER_BYTES;
+            let start = usize::try_from(frame).unwrap_or(usize::MAX) + FRAME_BYTES;
+            self.items.push_back((lsn, number, start..start + bytes.len()));
+        }
+        Ok(())
+    }
+}
+
+/// The store's answer in the reader's words.
+pub(super) fn read_error(error: windlass_store::ReadError, at: Lsn) -> ReadError {
+    match error {
+        windlass_store::ReadError::Purged { lsn, first } => ReadError::Purged { lsn, first },
+        windlass_store::ReadError::InsideRecord { lsn, start, .. } => {
+            ReadError::InsideRecord { lsn, record: start }
+        }
+        windlass_store::ReadError::Damaged { file, offset, lsn, reason } => {
+            ReadError::Damaged { file, offset, lsn, what: reason.to_string() }
+        }
+        error @ windlass_store::ReadError::Memory { .. } => {
+            ReadError::Io { lsn: at, cause: error.to_string() }
+        }
+        windlass_store::ReadError::Disk(error) => ReadError::Io { lsn: at, cause: error.to_string() },
+    }
+}
+
+/// The file of a segment, as the store names it.
+pub(super) fn segment_file(folder: &Path, geometry: Geometry, lsn: Lsn) -> PathBuf {
+    folder.join(format!("{:016x}.segment", geometry.base(geometry.segment_of(lsn)).0))
+}
+
+/// Reads the records of a log in order.
+#[derive(Debug)]
+pub struct Reader {
+    shared: Arc<Shared>,
+    tenure: Arc<Tenure>,
+    level: Level,
+    items: Items<'static>,
+}
+
+impl Reader {
+    /// The next record below the reader's level. An error leaves the reader where it is: at the end it can be asked again.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError`]; `AtEnd`, `Purged` and `Damaged` are three different answers.
+    #[expect(clippy::should_implement_trait, reason = "a record borrows from the reader")]
+    pub fn next(&mut self) -> Result<Record<'_>, ReadError> {
+        let found = self.advance()?;
+        Ok(self.items.record(found))
+    }
+
+    fn advance(&mut self) -> Result<Found, ReadError> {
+        let limit = self.limit();
+        self.items.advance(limit, &self.shared.folder, self.shared.geometry)
+    }
+
+    /// Where the next record is looked for.
+    #[must_use]
+    pub fn position(&self) -> Lsn {
+        self.items.position()
+    }
+
+    fn limit(&self) -> Lsn {
+        if self.level == Level::Buffered {
+            // A failure stops the watermarks; what was drained may still be read.
+            let _ = self.shared.drain(&self.tenure);
+        }
+        self.watch().value()
+    }
+
+    fn watch(&self) -> &Arc<Watch> {
+        let marks = &self.tenure.watermarks;
+        match self.level {
+            Level::Buffered => &marks.drained,
+            Level::Local => &marks.persisted,
+            Level::Replicated => &marks.replicated,
+            Level::Durable => &marks.durable,
+        }
+    }
+}
+
+/// Follows a log: like a [`Reader`] that waits at the end, across segments, for as long as the tenure lasts.
+#[derive(Debug)]
+pub struct Subscription {
+    reader: Reader,
+}
+
+impl Subscription {
+    /// The next record, waiting for it on this thread until `deadline`.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError::AtEnd`] when the deadline has passed; [`ReadError::Ended`] when the tenure has ended and everything is read; else as
+    /// [`Reader::next`].
+    pub fn next_blocking(&mut self, deadline: Option<Instant>) -> Result<Record<'_>, ReadError> {
+        let found = loop {
+            let end = match self.reader.advance() {
+                Ok(found) => break found,
+                Err(ReadError::AtEnd { end }) => end,
+                Err(error) => return Err(error),
+            };
+            let watch = self.reader.watch().clone();
+            match wait_blocking(&watch, Lsn(end.0 + 1), self.reader.level, Who::Observer, deadline) {
+                Ok(()) => {}
+                Err(CommitError::Deadline { .. }) => return Err(ReadError::AtEnd { end }),
+                Err(_) if watch.value() > end => {}
+                Err(_) => return Err(ReadError::Ended { end }),
+            }
+        };
+        Ok(self.reader.items.record(found))
+    }
+
+    /// The next record, as a future.
+    ///
+    /// # Errors
+    ///
+    /// As [`Subscription::next_blocking`] without a deadline.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped at any point; the next call gives the same record.
+    pub async fn next(&mut self) -> Result<Record<'_>, ReadError> {
+        let found = loop {
+            let end = match self.reader.advance() {
+                Ok(found) => break found,
+                Err(ReadError::AtEnd { end }) => end,
+                Err(error) => return Err(error),
+            };
+            let watch = self.reader.watch().clone();
+            let reached = Reached::new(watch.clone(), Lsn(end.0 + 1), Who::Observer).await;
+            if reached.is_err() && watch.value() <= end {
+                return Err(ReadError::Ended { end });
+            }
+        };
+        Ok(self.reader.items.record(found))
+    }
+
+    /// Where the next record is looked for.
+    #[must_use]
+    pub fn position(&self) -> Lsn {
+        self.reader.position()
+    }
+}
+
+impl Log {
+    /// Reads from the record that starts at `from`, up to what has reached the level of the options (default: `Durable`).
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError::Purged`], [`ReadError::Beyond`] at once; what doesn't hold at `from` when reading.
+    pub fn read_from(&self, from: Lsn) -> Result<Reader, ReadError> {
+        self.read_at(from, self.shared.level)
+    }
+
+    /// As [`Log::read_from`], up to what has reached `level`. In a group, what is read above `Durable` may be revoked by a takeover.
+    ///
+    /// # Errors
+    ///
+    /// As [`Log::read_from`].
+    pub fn read_at(&self, from: Lsn, level: Level) -> Result<Reader, ReadError> {
+        let first = self.shared.media.trimmed();
+        if from < first {
+            return Err(ReadError::Purged { lsn: from, first });
+        }
+        let tail = self.tenure.handoff.tail();
+        if from > tail {
+            return Err(ReadError::Beyond { lsn: from, end: tail });
+        }
+        let level = if level == Level::Replicated && self.shared.is_lone() { Level::Local } else { level };
+        let items = Items::new(self.shared.media.reader(from), from);
+        Ok(Reader { shared: self.shared.clone(), tenure: self.tenure.clone(), level, items })
+    }
+
+    /// Follows the log from the record that starts at `from`, at `level`. At `Buffered` news may take some 100 ms on an idle log; at the
+    /// other levels they come with the watermark.
+    ///
+    /// # Errors
+    ///
+    /// As [`Log::read_from`].
+    pub fn subscribe(&self, from: Lsn, level: Level) -> Result<Subscription, ReadError> {
+        Ok(Subscription { reader: self.read_at(from, level)? })
+    }
+}

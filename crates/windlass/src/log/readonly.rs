@@ -1,0 +1,266 @@
+//! Looking at a log without write access and without its lock, beside the process that has it open.
+//!
+//! Nothing is created, locked, mapped or changed. Where the records end in a folder in use is simply its end for now; in a folder at
+//! rest the durable watermark decides whether that is the end, a torn tail or damage.
+
+use std::path::{Path, PathBuf};
+
+use windlass_log::{Class, Epoch, Extent, Lsn, OpenMode, Row};
+use windlass_store::disk::{Errno, RealDisk};
+use windlass_store::{Condition, DiskCall, DiskError, Inspection, OpenError, Read, Walk};
+
+use super::media::Cursor;
+use super::read::{Items, Record, read_error, segment_file};
+use super::status::{Info, outcome};
+use crate::error::{Outcome, ReadError};
+
+/// A log's folder, opened for reading alone.
+#[derive(Debug)]
+pub struct ReadOnly {
+    folder: PathBuf,
+    mode: OpenMode,
+    inspection: Inspection<RealDisk>,
+}
+
+/// What verifying found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verified {
+    /// Every record is whole up to the end. Also so in a folder in use, whose unpublished tail is no tear.
+    Clean,
+    /// The log ends in a torn record, as after a crash, above everything that was known to be durable. Opening cuts it.
+    Torn,
+    /// Bytes that were durable no longer hold.
+    Damaged,
+}
+
+/// A report of [`ReadOnly::verify`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct VerifyReport {
+    /// In a word.
+    pub found: Verified,
+    /// The label of the row of recovery's decision table that matched (DESIGN.md section 6).
+    pub row: Row,
+    /// What is at the place where the whole records end, in words.
+    pub reason: String,
+    /// Whether a process has the log open.
+    pub in_use: bool,
+    /// Whole records from the trim point on, of every kind.
+    pub records: u64,
+    /// The first LSN that is retained.
+    pub trimmed: Lsn,
+    /// Everything below was known to be durable.
+    pub durable: Lsn,
+    /// Where the whole records end: the LSN that [`VerifyReport::file`] and [`VerifyReport::offset`] belong to.
+    pub lsn: Lsn,
+    /// The file of that place.
+    pub file: PathBuf,
+    /// Where in the file, in bytes.
+    pub offset: u64,
+}
+
+impl ReadOnly {
+    /// Opens the folder for reading. In [`OpenMode::Strict`] readers refuse a torn tail; in the other modes they end before it.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError::NoLog`], [`OpenError::Superblock`], [`OpenError::Disk`].
+    pub fn open(folder: &Path, mode: OpenMode) -> Result<ReadOnly, OpenError> {
+        let inspection = inspect(folder)?;
+        Ok(ReadOnly { folder: folder.to_path_buf(), mode, inspection })
+    }
+
+    /// What the log was when it was opened here. The tail is only known by reading: what is given is the persisted mark.
+    #[must_use]
+    pub fn info(&self) -> Info {
+        let superblock = self.inspection.superblock();
+        Info {
+            log_id: superblock.log_id,
+            epoch: superblock.history.last().map_or(Epoch::NONE, |last| last.epoch),
+            segment_bytes: superblock.segment_bytes,
+            trimmed: superblock.trimmed,
+            persisted: superblock.persisted,
+            durable: superblock.persisted,
+            drained: superblock.persisted,
+            tail: superblock.persisted,
+            retention_bytes: 0,
+            sealed: true,
+            failure: None,
+        }
+    }
+
+    /// The end of a log that was closed cleanly.
+    #[must_use]
+    pub fn clean_tail(&self) -> Option<Lsn> {
+        self.inspection.superblock().clean
+    }
+
+    /// Whether a process has the log open, where the kernel tells, and which one says so.
+    #[must_use]
+    pub fn in_use(&self) -> (Option<bool>, Option<u32>) {
+        (self.inspection.in_use(), self.inspection.owner())
+    }
+
+    /// Segment files, files kept for reuse, and the bytes that all of them take.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError::Disk`].
+    pub fn files(&self) -> Result<(u64, u64, u64), OpenError> {
+        self.inspection.files()
+    }
+
+    /// What became of the append that got `lsn` in `epoch`, as far as the superblock tells.
+    #[must_use]
+    pub fn outcome(&self, epoch: Epoch, lsn: Lsn) -> Outcome {
+        let superblock = self.inspection.superblock();
+        outcome(superblock, superblock.persisted, epoch, lsn)
+    }
+
+    /// Reads and checks every byte of the log from the trim point on. Memory stays flat.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError::Disk`]: it could not be read, which says nothing of the log. Damage to whole files is [`OpenError::SegmentFile`],
+    /// [`OpenError::SegmentMissing`], [`OpenError::Superblock`].
+    pub fn verify(&self) -> Result<VerifyReport, OpenError> {
+        let mut inspection = inspect(&self.folder)?;
+        let in_use = inspection.in_use() == Some(true);
+        let report = inspection.verify()?;
+        let found = match report.condition {
+            Condition::Clean | Condition::InUse => Verified::Clean,
+            Condition::TornTail if self.mode == OpenMode::Strict => Verified::Damaged,
+            Condition::TornTail => Verified::Torn,
+            Condition::Damaged | Condition::Foreign => Verified::Damaged,
+        };
+        Ok(VerifyReport {
+            found,
+            row: report.verdict.row,
+            reason: report.verdict.stop.reason.to_string(),
+            in_use,
+            records: report.verdict.records,
+            trimmed: report.trimmed,
+            durable: report.verdict.flushed,
+            lsn: report.verdict.stop.lsn,
+            file: report.file,
+            offset: report.offset,
+        })
+    }
+
+    /// Reads from the record that starts at `from` to the end of the log.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError::Purged`] at once; everything else when reading.
+    pub fn read_from(&self, from: Lsn) -> Result<ReadOnlyReader<'_>, ReadError> {
+        let first = self.inspection.superblock().trimmed;
+        if from < first {
+            return Err(ReadError::Purged { lsn: from, first });
+        }
+        let from = self.inspection.geometry().normalize(from);
+        let cursor = FolderCursor { log: self, walk: self.inspection.walk(from), from, moved: false };
+        Ok(ReadOnlyReader { log: self, items: Items::new(Box::new(cursor), from) })
+    }
+}
+
+fn inspect(folder: &Path) -> Result<Inspection<RealDisk>, OpenError> {
+    let error = |errno: Errno| DiskError { call: DiskCall::Open, file: folder.to_path_buf(), errno };
+    let disk = RealDisk::open(folder).map_err(error)?;
+    Inspection::open(disk, None)
+}
+
+/// Reads the records of a folder in order.
+#[derive(Debug)]
+pub struct ReadOnlyReader<'a> {
+    log: &'a ReadOnly,
+    items: Items<'a>,
+}
+
+impl ReadOnlyReader<'_> {
+    /// The next record.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError`]; `AtEnd`, `Purged` and `Damaged` are three different answers.
+    #[expect(clippy::should_implement_trait, reason = "a record borrows from the reader")]
+    pub fn next(&mut self) -> Result<Record<'_>, ReadError> {
+        let found = self.items.advance(Lsn(u64::MAX), &self.log.folder, self.log.inspection.geometry())?;
+        Ok(self.items.record(found))
+    }
+}
+
+/// A walk over a folder that judges where it stops.
+#[derive(Debug)]
+struct FolderCursor<'a> {
+    log: &'a ReadOnly,
+    walk: Walk<'a, RealDisk>,
+    from: Lsn,
+    /// Whether a record was read: the place is then known to be a record's start.
+    moved: bool,
+}
+
+impl Cursor for FolderCursor<'_> {
+    fn next(&mut self, _limit: Lsn) -> Result<Read<'_>, ReadError> {
+        match self.walk.step() {
+            Ok(Ok(record)) => {
+                self.moved = true;
+                Ok(Read::Record(record))
+            }
+            Ok(Err(stop)) => {
+                let from = (!self.moved).then_some(self.from);
+                self.log.judge(stop.lsn, from, &stop.reason.to_string()).map(|lsn| Read::AtEnd { lsn })
+            }
+            Err(error) => Err(read_error(error, self.from)),
+        }
+    }
+}
+
+impl ReadOnly {
+    /// Whether the place where a reader stopped is the end, damage, or neither. The folder is looked at afresh: a running process may have
+    /// trimmed, cut or appended since.
+    fn judge(&self, lsn: Lsn, from: Option<Lsn>, reason: &str) -> Result<Lsn, ReadError> {
+        let failed = |error: OpenError| ReadError::Io { lsn, cause: error.to_string() };
+        let mut now = inspect(&self.folder).map_err(failed)?;
+        let (geometry, first) = (now.geometry(), now.superblock().trimmed);
+        if lsn < first {
+            return Err(ReadError::Purged { lsn, first });
+        }
+        if from.is_none() && now.superblock().history.last() != self.inspection.superblock().history.last() {
+            // A new epoch has begun since: this reader, which knows the old ones, has read all of theirs.
+            return Ok(lsn);
+        }
+        let report = now.judge(Extent::FromMark).map_err(failed)?;
+        let end = report.verdict.stop.lsn;
+        if from.is_some() && lsn != end {
+            // Given by the caller, so perhaps no record's start at all.
+            if lsn > end {
+                return Err(ReadError::Beyond { lsn, end });
+            }
+            if let Some(record) = now.record_around(lsn, end).map_err(|error| read_error(error, lsn))? {
+                return Err(ReadError::InsideRecord { lsn, record });
+            }
+        }
+        let damaged = |what: &str| ReadError::Damaged {
+            file: segment_file(&self.folder, geometry, lsn),
+            offset: geometry.offset_of(lsn),
+            lsn,
+            what: what.to_owned(),
+        };
+        if lsn < end {
+            // In use it may have been appended since: the next read goes on.
+            return if report.condition == Condition::InUse && lsn >= now.superblock().persisted {
+                Ok(lsn)
+            } else {
+                Err(damaged(reason))
+            };
+        }
+        match report.verdict.class() {
+            Class::End => Ok(lsn),
+            Class::Torn if report.condition == Condition::InUse || self.mode != OpenMode::Strict => Ok(lsn),
+            Class::Torn => {
+                Err(damaged("a torn tail, which the strict mode refuses; the mode tail reads up to it"))
+            }
+            Class::Damage | Class::Foreign => Err(damaged(&report.verdict.stop.reason.to_string())),
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! What the handles, the helper and the flush thread of one opening share.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use slog::{Logger, error, info, warn};
+use windlass_log::{Geometry, LogId, Lsn};
+
+use super::flush::Medium;
+use super::helper::Helper;
+use super::media::Media;
+use super::tenure::{Drained, Tenure};
+use crate::clock::Clock;
+use crate::commit::{CommitError, Failure, Level, Watch};
+use crate::metrics::Meters;
+
+/// Above this share of the cap the application is warned.
+const WARN_PERCENT: u64 = 80;
+/// Below this share the warning is over.
+const CALM_PERCENT: u64 = 70;
+/// About how many bytes a background flush takes at once: a commit that comes meanwhile waits for it.
+const STRETCH_BYTES: u64 = 4 << 20;
+
+/// Whose log this is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Standing {
+    /// Alone: a quorum of one.
+    Lone,
+    #[allow(dead_code, reason = "made by the node alone")]
+    /// A member of a group: the driver moves `replicated` and `durable`.
+    Member,
+}
+
+/// One opening of a log.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) folder: PathBuf,
+    pub(crate) media: Box<dyn Media>,
+    pub(crate) geometry: Geometry,
+    pub(crate) log_id: LogId,
+    pub(crate) standing: Standing,
+    pub(crate) level: Level,
+    pub(crate) retention_bytes: u64,
+    pub(crate) ahead_segments: u64,
+    pub(crate) reservation_limit: Duration,
+    pub(crate) clock: Box<dyn Clock>,
+    pub(crate) meters: Arc<Meters>,
+    pub(crate) logger: Logger,
+    pub(crate) helper: Helper,
+    /// Serialises trims, truncations and closing.
+    pub(crate) changing: Mutex<()>,
+    current: Mutex<Arc<Tenure>>,
+    failed: OnceLock<Failure>,
+    warned: AtomicBool,
+    /// Drained LSNs about a stretch apart, oldest first: where background flushes may end.
+    stretches: Mutex<VecDeque<Lsn>>,
+}
+
+/// How [`Shared`] is made.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) folder: PathBuf,
+    pub(crate) media: Box<dyn Media>,
+    pub(crate) geometry: Geometry,
+    pub(crate) log_id: LogId,
+    pub(crate) standing: Standing,
+    pub(crate) level: Level,
+    pub(crate) retention_bytes: u64,
+    pub(crate) ahead_segments: u64,
+    pub(crate) reservation_limit: Duration,
+    pub(crate) clock: Box<dyn Clock>,
+    pub(crate) meters: Arc<Meters>,
+    pub(crate) logger: Logger,
+}
+
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    pub(crate) fn new(parts: Parts, tenure: Arc<Tenure>) -> Shared {
+        let shared = Shared {
+            folder: parts.folder,
+            media: parts.media,
+            geometry: parts.geometry,
+            log_id: parts.log_id,
+            standing: parts.standing,
+            level: parts.level,
+            retention_bytes: parts.retention_bytes,
+            ahead_segments: parts.ahead_segments,
+            reservation_limit: parts.reservation_limit,
+            clock: parts.clock,
+            meters: parts.meters,
+            logger: parts.logger,
+            helper: Helper::default(),
+            changing: Mutex::new(()),
+            current: Mutex::new(tenure),
+            failed: OnceLock::new(),
+            warned: AtomicBool::new(false),
+            stretches: Mutex::default(),
+        };
+        shared.raise_limit();
+        shared
+    }
+
+    pub(crate) fn is_lone(&self) -> bool {
+        self.standing == Standing::Lone
+    }
+
+    /// The tenure that appends go to.
+    pub(crate) fn tenure(&self) -> Arc<Tenure> {
+        locked(&self.current).clone()
+    }
+
+    /// Puts the next tenure in place of a sealed one.
+    pub(crate) fn succeed(&self, tenure: Arc<Tenure>) {
+        let mut current = locked(&self.current);
+        assert!(current.handoff.is_quiet(), "R-10: a tenure is succeeded while reservations are in flight");
+        *current = tenure;
+        drop(current);
+        locked(&self.stretches).clear();
+        self.raise_limit();
+    }
+
+    /// Why nothing more is taken, if so.
+    pub(crate) fn failure(&self) -> Option<&Failure> {
+        self.failed.get()
+    }
+
+    /// Ends this opening: nothing is taken or acknowledged from here on. The first failure stays.
+    pub(crate) fn fail(&self, failure: Failure) {
+        if self.failed.set(failure.clone()).is_ok() {
+            error!(self.logger, "the log has failed and acknowledges nothing more; open it again";
+                "folder" => %self.folder.display(), "cause" => %failure);
+        }
+        self.tenure().fail(self.failure().unwrap_or(&failure));
+    }
+
+    /// Drains what is published.
+    pub(crate) fn drain(&self, tenure: &Tenure) -> Result<Drained, Failure> {
+        if let Some(failure) = self.failure() {
+            return Err(failure.clone());
+        }
+        let drained = tenure.drain(&*self.clock, self.reservation_limit, &self.meters);
+        if let Err(failure) = &drained {
+            self.fail(failure.clone());
+        }
+        drained
+    }
+
+    /// The watermark that a commit of this level waits for.
+    pub(crate) fn watch_for(
+        &self,
+        tenure: &Tenure,
+        end: Lsn,
+        level: Level,
+    ) -> Result<Arc<Watch>, CommitError> {
+        let tail = tenure.handoff.tail();
+        if end > tail {
+            return Err(CommitError::BeyondTail { end, tail });
+        }
+        let marks = &tenure.watermarks;
+        match level {
+            Level::Buffered => Ok(marks.drained.clone()),
+            Level::Local => Ok(marks.persisted.clone()),
+            Level::Durable => Ok(marks.durable.clone()),
+            Level::Replicated if self.is_lone() => Err(CommitError::NoGroup),
+            Level::Replicated => Ok(marks.replicated.clone()),
+        }
+    }
+
+    /// Lets appends go on up to the retention cap.
+    pub(crate) fn raise_limit(&self) {
+        let limit = self.media.trimmed().0.saturating_add(self.retention_bytes);
+        self.tenure().handoff.set_limit(Lsn(limit));
+    }
+
+    /// Bytes from the trim point to the tail.
+    pub(crate) fn retained_bytes(&self, tenure: &Tenure) -> u64 {
+        tenure.handoff.tail().0.saturating_sub(self.media.trimmed().0)
+    }
+
+    /// Warns once when the cap is nearly used up, and says when that is over.
+    pub(crate) fn watch_retention(&self, tenure: &Tenure) {
+        let retained = self.retained_bytes(tenure);
+        let percent = |share: u64| self.retention_bytes / 100 * share;
+        if retained > percent(WARN_PERCENT) {
+            if !self.warned.swap(true, Ordering::Relaxed) {
+                self.meters.retention_warnings.add(1);
+                warn!(self.logger, "the log is nearly full: trim it, or appends will be refused";
+                    "folder" => %self.folder.display(), "retained_bytes" => retained,
+                    "retention_bytes" => self.retention_bytes, "trimmed" => %self.media.trimmed());
+            }
+        } else if retained < percent(CALM_PERCENT) && self.warned.swap(false, Ordering::Relaxed) {
+            info!(self.logger, "the log has room again"; "folder" => %self.folder.display(), "retained_bytes" => retained);
+        }
+    }
+
+    pub(crate) fn is_warned(&self) -> bool {
+        self.warned.load(Ordering::Relaxed)
+    }
+
+    /// Notes where the drain stands, so that background flushes find record ends to stop at.
+    pub(crate) fn note_stretch(&self, drained: Lsn) {
+        let mut stretches = locked(&self.stretches);
+        let last = stretches.back().map_or(0, |lsn| lsn.0);
+        let crossed = self.geometry.segment_of(drained) != self.geometry.segment_of(Lsn(last));
+        if drained.0 >= last + STRETCH_BYTES || (crossed && drained.0 > last) {
+            stretches.push_back(drained);
+        }
+    }
+
+    /// The next stretch to flush in the background: one that lies in a sealed segment and is neither flushed nor trimmed.
+    fn background_stretch(&self, tenure: &Tenure) -> Option<Lsn> {
+        if self.failure().is_some() {
+            return None;
+        }
+        let done = tenure.watermarks.persisted.value().max(self.media.trimmed());
+        let sealed = self.geometry.first_record(self.geometry.segment_of(tenure.watermarks.drained.value()));
+        let mut stretches = locked(&self.stretches);
+        while stretches.front().is_some_and(|end| *end <= done) {
+            stretches.pop_front();
+        }
+        stretches.front().copied().filter(|end| *end <= sealed)
+    }
+
+    /// Asks the flush thread for background work, if there is any.
+    pub(crate) fn flush_behind(&self, tenure: &Tenure) {
+        if self.background_stretch(tenure).is_some() {
+            tenure.gate.background_waits();
+        }
+    }
+}
+
+/// A tenure of an opening, as group commit sees it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OnMedia<'a>(pub(crate) &'a Shared, pub(crate) &'a Tenure);
+
+impl Medium for OnMedia<'_> {
+    fn drain(&self) -> Result<Lsn, Failure> {
+        self.0.drain(self.1).map(Drained::lsn)
+    }
+
+    fn flush(&self, start: Lsn, end: Lsn) -> Result<(), Failure> {
+        match self.0.media.flush(end) {
+            Ok(_persisted) => {
+                self.1.handoff.set_persisted(end);
+                Ok(())
+            }
+            Err(error) => {
+                let failure = Failure::Flush { start, end, cause: error.to_string().into() };
+                self.0.fail(failure.clone());
+                Err(failure)
+            }
+        }
+    }
+
+    fn drain_awaited(&self) -> bool {
+        self.1.watermarks.drained.waiting() > 0 && self.1.handoff.tail() > self.1.watermarks.drained.value()
+    }
+
+    fn background(&self) -> Option<Lsn> {
+        self.0.background_stretch(self.1)
+    }
+}

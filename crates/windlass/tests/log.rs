@@ -1,0 +1,357 @@
+//! The log of one node through its public interface, on a real folder.
+
+use std::future::Future as _;
+use std::time::{Duration, Instant};
+
+use windlass::{
+    AppendError, CommitError, CreateError, Epoch, Level, Log, Lsn, OpenError, OpenMode, Options, Outcome,
+    ReadError, ReadOnly, TrimError, TruncateError, Verified,
+};
+
+fn small() -> Options {
+    Options::new().segment_bytes(64 << 10)
+}
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+fn soon() -> Instant {
+    Instant::now() + Duration::from_secs(20)
+}
+
+fn payloads(log: &Log, from: Lsn, level: Level) -> Vec<Vec<u8>> {
+    let mut reader = log.read_at(from, level).unwrap();
+    let mut payloads = Vec::new();
+    loop {
+        match reader.next() {
+            Ok(record) => payloads.push(record.payload.to_vec()),
+            Err(ReadError::AtEnd { .. }) => return payloads,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn what_is_appended_is_read_back_across_segments_and_openings() {
+    let folder = folder();
+    let log = small().open_or_create(folder.path()).unwrap();
+    let mut want = Vec::new();
+    for i in 0..2000usize {
+        let payload = vec![u8::try_from(i % 251).unwrap(); i % 300];
+        let appended = log.append_wait_blocking(&payload, soon()).unwrap();
+        assert!(appended.end > appended.start);
+        want.push(payload);
+        if i % 97 == 0 {
+            let proof = log.commit_blocking(appended.end, Level::Local).unwrap();
+            assert_eq!((proof.end(), proof.level()), (appended.end, Level::Local));
+        }
+    }
+    let tail = log.info().tail;
+    let first = log.info().trimmed;
+    assert_eq!(payloads(&log, first, Level::Buffered), want);
+    let _proof = log.commit_blocking(tail, Level::Durable).unwrap();
+    assert_eq!(payloads(&log, first, Level::Durable), want);
+    let epoch = log.info().epoch;
+    log.close().unwrap();
+
+    let log = Log::open(folder.path(), small()).unwrap();
+    assert_eq!(
+        (log.info().tail, log.info().persisted, log.info().epoch),
+        (tail, tail, epoch),
+        "a clean close"
+    );
+    assert_eq!(payloads(&log, first, Level::Durable), want);
+    log.close().unwrap();
+}
+
+#[test]
+fn a_batch_is_one_record_whose_items_have_lsns_of_their_own() {
+    let folder = folder();
+    let log = small().create(folder.path()).unwrap();
+    let batch = log.append_batch(&[b"one", b"", b"three"]).unwrap();
+    let single = log.append(b"four").unwrap();
+    assert_eq!(batch.end, single.start);
+    let mut reader = log.read_at(log.info().trimmed, Level::Buffered).unwrap();
+    let mut seen = Vec::new();
+    for _ in 0..4 {
+        let record = reader.next().unwrap();
+        seen.push((record.item, record.payload.to_vec(), record.lsn, record.end));
+    }
+    assert_eq!(
+        seen.iter().map(|(item, payload, ..)| (*item, payload.as_slice())).collect::<Vec<_>>(),
+        [(Some(0), &b"one"[..]), (Some(1), b""), (Some(2), b"three"), (None, b"four")]
+    );
+    assert!(seen[..3].iter().all(|(.., end)| *end == batch.end));
+    assert!(batch.start < seen[0].2 && seen[0].2 < seen[1].2 && seen[2].2 < batch.end);
+    assert!(matches!(reader.next(), Err(ReadError::AtEnd { end }) if end == single.end));
+    let long = vec![0u8; usize::try_from(log.payload_bytes_max()).unwrap()];
+    assert!(
+        matches!(log.append_batch(&[&long]), Err(AppendError::TooLarge { .. })),
+        "its frame no longer fits"
+    );
+    log.close().unwrap();
+}
+
+#[test]
+fn a_reservation_is_written_in_place_and_a_dropped_one_is_never_seen() {
+    let folder = folder();
+    let log = small().create(folder.path()).unwrap();
+    drop(log.reserve(100).unwrap());
+    let mut reservation = log.reserve(11).unwrap();
+    reservation.write(6, b"world");
+    reservation.write(0, b"hello ");
+    let start = reservation.start();
+    let appended = reservation.publish();
+    assert_eq!(appended.start, start);
+    let _proof = log.commit_blocking(appended.end, Level::Local).unwrap();
+    assert_eq!(payloads(&log, log.info().trimmed, Level::Local), [b"hello world".to_vec()]);
+    log.close().unwrap();
+}
+
+#[test]
+fn bad_input_of_an_append_or_commit_is_a_typed_error_and_the_log_goes_on() {
+    let folder = folder();
+    let log = small().create(folder.path()).unwrap();
+    let max = usize::try_from(log.payload_bytes_max()).unwrap();
+    let error = log.append(&vec![1; max + 1]).unwrap_err();
+    assert!(matches!(error, AppendError::TooLarge { payload_bytes, payload_bytes_max }
+        if payload_bytes == max as u64 + 1 && payload_bytes_max == max as u64));
+    let longest = log.append_wait_blocking(&vec![1; max], soon()).unwrap();
+    let empty = log.append_wait_blocking(b"", soon()).unwrap();
+    assert!(longest.end <= empty.start && empty.start < empty.end, "an empty record is legal (kind 40)");
+    assert!(matches!(log.commit_blocking(empty.end, Level::Replicated), Err(CommitError::NoGroup)));
+    let beyond = Lsn(empty.end.0 + 8);
+    assert!(matches!(log.commit_blocking(beyond, Level::Local), Err(CommitError::BeyondTail { .. })));
+    let _proof = log.commit_blocking(empty.end, Level::Durable).unwrap();
+    assert_eq!(payloads(&log, log.info().trimmed, Level::Durable).len(), 2);
+    log.close().unwrap();
+}
+
+#[test]
+fn purged_at_end_inside_and_beyond_are_different_answers_kind_48() {
+    let folder = folder();
+    let log = small().create(folder.path()).unwrap();
+    let records: Vec<_> = (0..1000).map(|_| log.append_wait_blocking(&[7; 200], soon()).unwrap()).collect();
+    let end = records.last().unwrap().end;
+    let _proof = log.commit_blocking(end, Level::Local).unwrap();
+    assert!(matches!(log.trim(Lsn(records[500].start.0 + 8)), Err(TrimError::InsideRecord { .. })));
+    assert!(matches!(log.trim(Lsn(end.0 + 8)), Err(TrimError::Beyond { .. })));
+    let mut old = log.read_from(records[0].start).unwrap();
+    log.trim(records[500].start).unwrap();
+    assert_eq!(log.info().trimmed, records[500].start);
+    let purged =
+        |error: ReadError| matches!(error, ReadError::Purged { first, .. } if first == records[500].start);
+    assert!(purged(log.read_from(records[0].start).unwrap_err()));
+    assert!(purged(old.next().unwrap_err()), "a reader that is overtaken is told so");
+    let mut inside = log.read_from(Lsn(records[600].start.0 + 16)).unwrap();
+    assert!(
+        matches!(inside.next(), Err(ReadError::InsideRecord { record, .. }) if record == records[600].start)
+    );
+    assert!(matches!(log.read_from(Lsn(end.0 + 8)), Err(ReadError::Beyond { .. })));
+    let mut at_end = log.read_from(end).unwrap();
+    assert!(matches!(at_end.next(), Err(ReadError::AtEnd { end: at }) if at == end));
+    let mut rest = log.read_from(records[500].start).unwrap();
+    for record in &records[500..] {
+        assert_eq!(rest.next().unwrap().lsn, record.start);
+    }
+    log.close().unwrap();
+    let reopened = small().open(folder.path()).unwrap();
+    assert_eq!(reopened.info().trimmed, records[500].start, "the trim is durable");
+    reopened.close().unwrap();
+}
+
+#[test]
+fn trimming_everything_keeps_the_lsn_and_the_epoch_going_kind_46() {
+    let folder = folder();
+    let log = small().create(folder.path()).unwrap();
+    for _ in 0..700 {
+        log.append_wait_blocking(&[1; 250], soon()).unwrap();
+    }
+    let tail = log.info().tail;
+    log.trim(tail).unwrap();
+    let epoch = log.info().epoch;
+    log.close().unwrap();
+    let log = small().open(folder.path()).unwrap();
+    assert_eq!((log.info().tail, log.info().trimmed, log.info().epoch), (tail, tail, epoch));
+    assert!(log.append(b"on").unwrap().start >= tail);
+    log.close().unwrap();
+}
+
+#[test]
+fn the_cap_is_an_error_of_append_a_warning_and_ends_with_a_trim() {
+    let folder = folder();
+    let log = small().retention_bytes(256 << 10).create(folder.path()).unwrap();
+    let mut last = None;
+    let error = loop {
+        match log.append_wait_blocking(&[3; 1000], soon()) {
+            Ok(appended) => last = Some(appended),
+            Err(error) => break error,
+        }
+    };
+    let AppendError::Full { retained_bytes, retention_bytes, .. } = error else { panic!("{error}") };
+    assert_eq!(retention_bytes, 256 << 10);
+    // Entering a segment costs its header page as well.
+    assert!(retained_bytes <= retention_bytes && retained_bytes > retention_bytes - 8192, "{retained_bytes}");
+    let metrics = log.metrics();
+    assert!(metrics.retention_warning && metrics.retention_warnings == 1 && metrics.append_full >= 1);
+    let last = last.unwrap();
+    let _proof = log.commit_blocking(last.end, Level::Local).unwrap();
+    log.trim(last.start).unwrap();
+    log.append_wait_blocking(&[4; 1000], soon()).unwrap();
+    assert!(!log.metrics().retention_warning, "calm again");
+    log.close().unwrap();
+}
+
+#[test]
+fn a_truncation_is_durable_before_it_returns_and_its_suffix_never_comes_back_kind_42() {
+    let folder = folder();
+    let log = small().create(folder.path()).unwrap();
+    let records: Vec<_> =
+        (0..900u32).map(|i| log.append_wait_blocking(&i.to_le_bytes().repeat(40), soon()).unwrap()).collect();
+    let first_epoch = log.info().epoch;
+    let cut = records[400].start;
+    assert!(
+        matches!(log.truncate(Lsn(cut.0 + 8)), Err(TruncateError::InsideRecord { record, .. }) if record == cut)
+    );
+    assert!(matches!(log.truncate(Lsn(records[899].end.0 + 8)), Err(TruncateError::Beyond { .. })));
+    let pending = log.commit(records[899].end, Level::Local);
+    let next = log.truncate(cut).unwrap();
+    assert_eq!(next.info().tail, cut);
+    assert!(next.info().epoch > first_epoch);
+    assert!(
+        matches!(log.append(b"old handle"), Err(AppendError::Sealed { tail, .. }) if tail == records[899].end)
+    );
+    assert!(matches!(log.truncate(cut), Err(TruncateError::Sealed { .. })));
+    drop(pending);
+    assert_eq!(next.outcome(first_epoch, records[400].start), Outcome::Cut);
+    assert_eq!(next.outcome(first_epoch, records[399].start), Outcome::Committed);
+    assert_eq!(next.outcome(first_epoch, records[899].start), Outcome::Cut);
+    drop(log);
+    // A crash right after: what was cut stays cut.
+    let copy = crate_copy(folder.path());
+    let report = ReadOnly::open(copy.path(), OpenMode::Tail).unwrap().verify().unwrap();
+    assert_eq!((report.found, report.lsn), (Verified::Clean, cut), "{report:?}");
+    let new: Vec<_> = (0..900u32)
+        .map(|i| next.append_wait_blocking(&(!i).to_le_bytes().repeat(20), soon()).unwrap())
+        .collect();
+    let _proof = next.commit_blocking(new[899].end, Level::Local).unwrap();
+    assert_eq!(next.outcome(next.info().epoch, new[0].start), Outcome::Committed);
+    let read = payloads(&next, records[0].start, Level::Local);
+    assert_eq!(read.len(), 400 + 900);
+    assert_eq!(read[399], 399u32.to_le_bytes().repeat(40));
+    assert_eq!(read[400], (!0u32).to_le_bytes().repeat(20));
+    next.close().unwrap();
+}
+
+/// A copy of the folder's files as they are in the page cache: what another process would see after a crash of this one.
+fn crate_copy(from: &std::path::Path) -> tempfile::TempDir {
+    let to = folder();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), to.path().join(entry.file_name())).unwrap();
+    }
+    to
+}
+
+#[test]
+fn a_crash_is_recovered_in_a_new_epoch_and_the_outcomes_are_told_r12() {
+    let folder = folder();
+    let log = small().create(folder.path()).unwrap();
+    let epoch = log.info().epoch;
+    let records: Vec<_> = (0..600).map(|_| log.append_wait_blocking(&[9; 180], soon()).unwrap()).collect();
+    let _proof = log.commit_blocking(records[599].end, Level::Buffered).unwrap();
+    let copy = crate_copy(folder.path());
+    let crashed = small().open(copy.path()).unwrap();
+    assert_eq!(crashed.info().tail, records[599].end, "buffered records survive the process");
+    assert!(crashed.info().epoch > epoch, "R-12");
+    assert_eq!(
+        crashed.info().persisted,
+        records[599].end,
+        "R-11: all of it is durable before the first append"
+    );
+    assert_eq!(crashed.outcome(epoch, records[599].start), Outcome::Committed);
+    assert_eq!(crashed.outcome(epoch, records[599].end), Outcome::Cut, "the epoch ended there");
+    crashed.close().unwrap();
+    log.close().unwrap();
+}
+
+#[test]
+fn a_second_opener_is_refused_and_a_reader_works_beside_kind_32() {
+    let folder = folder();
+    let log = small().create(folder.path()).unwrap();
+    let appended = log.append(b"here").unwrap();
+    let _proof = log.commit_blocking(appended.end, Level::Buffered).unwrap();
+    let error = small().open(folder.path()).unwrap_err();
+    let OpenError::Store(windlass::store::OpenError::InUse { holder, .. }) = error else { panic!("{error}") };
+    assert_eq!(holder, Some(std::process::id()), "it says who has it");
+    let reader = ReadOnly::open(folder.path(), OpenMode::Strict).unwrap();
+    let mut records = reader.read_from(reader.info().trimmed).unwrap();
+    assert_eq!(records.next().unwrap().payload, b"here");
+    assert!(matches!(records.next(), Err(ReadError::AtEnd { end }) if end == appended.end));
+    let report = reader.verify().unwrap();
+    assert_eq!((report.found, report.in_use), (Verified::Clean, true));
+    let again = small().create(folder.path()).unwrap_err();
+    assert!(matches!(again, CreateError::Store(windlass::store::CreateError::Exists { .. })), "{again}");
+    log.close().unwrap();
+    small().open(folder.path()).unwrap().close().unwrap();
+}
+
+#[test]
+fn a_log_that_was_closed_answers_so() {
+    let folder = folder();
+    let log = small().create(folder.path()).unwrap();
+    let other = log.clone();
+    let appended = log.append(b"x").unwrap();
+    log.close().unwrap();
+    assert!(matches!(other.append(b"y"), Err(AppendError::Sealed { .. })));
+    let _proof = other.commit_blocking(appended.end, Level::Local).unwrap();
+    assert_eq!(other.outcome(Epoch::NONE, Lsn(0)), Outcome::Purged);
+    other.close().unwrap();
+    let log = small().open(folder.path()).unwrap();
+    assert_eq!(payloads(&log, log.info().trimmed, Level::Local), [b"x".to_vec()]);
+    drop(log);
+    let clean = ReadOnly::open(folder.path(), OpenMode::Strict).unwrap();
+    assert!(clean.clean_tail().is_some(), "dropping the last handle closes cleanly");
+}
+
+#[test]
+fn only_an_empty_folder_and_an_explicit_create_make_a_log_kind_37() {
+    let folder = folder();
+    let absent = folder.path().join("absent");
+    assert!(matches!(small().open(&absent), Err(OpenError::Store(windlass::store::OpenError::Disk(_)))));
+    assert!(!absent.exists());
+    std::fs::write(folder.path().join("precious"), b"data").unwrap();
+    let error = small().open_or_create(folder.path()).unwrap_err();
+    assert!(error.to_string().contains("holds no log"), "{error}");
+    let error = small().create(folder.path()).unwrap_err();
+    assert!(matches!(error, CreateError::Store(windlass::store::CreateError::NotEmpty { .. })), "{error}");
+    let error = Options::new().segment_bytes(100_000).create(&absent).unwrap_err();
+    assert!(matches!(error, CreateError::Store(windlass::store::CreateError::Geometry(_))), "{error}");
+}
+
+#[test]
+fn a_log_without_threads_is_stepped_by_hand() {
+    let folder = folder();
+    let log = small().threads(false).create(folder.path()).unwrap();
+    let mut want = 0;
+    for i in 0..2000 {
+        match log.append(&[5; 500]) {
+            Ok(_) => want += 1,
+            Err(AppendError::NotReady { .. }) => while log.step() == windlass::Step::Progress {},
+            Err(error) => panic!("{error}"),
+        }
+        if i % 100 == 0 {
+            log.step();
+            log.step_flush();
+        }
+    }
+    let mut commit = Box::pin(log.commit(log.info().tail, Level::Durable));
+    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(commit.as_mut().poll(&mut cx).is_pending());
+    log.step_flush();
+    assert!(matches!(commit.as_mut().poll(&mut cx), std::task::Poll::Ready(Ok(_))));
+    assert_eq!(payloads(&log, log.info().trimmed, Level::Durable).len(), want);
+    drop(commit);
+    log.close().unwrap();
+}
