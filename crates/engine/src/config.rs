@@ -160,9 +160,10 @@ pub struct DurableState {
     pub history: EpochHistory,
     /// Everything below is released.
     pub trimmed: Lsn,
-    /// The highest LSN that this member may ever have acknowledged as persisted, as far as it can prove. The
-    /// store may move it forward on its own as it flushes; at opening the greater of the two counts. The superblock's
-    /// `acknowledged`.
+    /// What this member can prove to have had on its medium, and so may have acknowledged. The store may move it
+    /// forward on its own as it flushes; at opening the greater of the two counts: a valid tail below it is damage. The
+    /// superblock's `acknowledged`. [`DurableState::MARK_UNKNOWN`] from damage until the member has caught up: how far it
+    /// had acknowledged can't be told then.
     pub mark: Persisted,
     /// Memory was lost and the member has not caught up since. The superblock's `caught_up`, negated.
     pub memory_lost: bool,
@@ -171,6 +172,9 @@ pub struct DurableState {
 }
 
 impl DurableState {
+    /// The mark of a member that has lost bytes which it may have acknowledged.
+    pub const MARK_UNKNOWN: Persisted = Persisted(Lsn(u64::MAX));
+
     /// The state of a member of a new group whose log is empty.
     #[must_use]
     pub fn genesis(geometry: Geometry) -> DurableState {

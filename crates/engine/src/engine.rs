@@ -348,6 +348,8 @@ impl Engine {
     fn damaged(&mut self, at: Lsn) {
         self.step_down(StopReason::Damaged { at });
         self.core.damage = Some(self.core.damage.map_or(at, |known| known.min(at)));
+        self.core.lose_mark();
+        self.core.save();
         if self.sealing.is_none() {
             self.core.set_tail(self.core.log.tail);
         }
@@ -355,9 +357,7 @@ impl Engine {
             self.resync = Some((following.primary, following.session));
             self.send_resync();
         }
-        if self.core.damaged() {
-            self.abandon_candidacy();
-        }
+        self.abandon_candidacy();
     }
 
     /// Everything that follows from where things stand now.

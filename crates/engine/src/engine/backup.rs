@@ -222,12 +222,11 @@ impl Engine {
         }
     }
 
-    /// caught up once everything that the primary held at the adoption is persisted here.
+    /// Caught up once everything that the primary held at the adoption is persisted here: it has all that is committed.
     fn catch_up(&mut self) {
         let Some(following) = &self.following else { return };
-        if self.core.state.memory_lost && self.core.log.persisted >= Persisted(following.catch_up_at) {
-            self.core.state.memory_lost = false;
-            self.core.save();
+        if self.core.log.persisted >= Persisted(following.catch_up_at) {
+            self.core.caught_up();
         }
     }
 

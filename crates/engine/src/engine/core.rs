@@ -70,7 +70,11 @@ impl Core {
         );
         assert!(state.trimmed <= valid_tail, "valid tail {valid_tail} below trim point {}", state.trimmed);
         assert!(config.geometry.normalize(valid_tail) == valid_tail, "R-1: {valid_tail} has another name");
-        state.mark = state.mark.max(Persisted(valid_tail));
+        state.mark = if state.mark > Persisted(valid_tail) {
+            DurableState::MARK_UNKNOWN
+        } else {
+            Persisted(valid_tail)
+        };
         let random = config.seed;
         Core {
             config,
@@ -175,6 +179,20 @@ impl Core {
         self.replicated = self.replicated.min(tail).max(self.durable);
     }
 
+    /// Bytes that were flushed are gone: how far this member had acknowledged can't be told any more.
+    pub(super) fn lose_mark(&mut self) {
+        self.state.mark = DurableState::MARK_UNKNOWN;
+    }
+
+    /// Everything that this member may ever have vouched for is on its medium again.
+    pub(super) fn caught_up(&mut self) {
+        if self.state.memory_lost || self.damaged() {
+            self.state.memory_lost = false;
+            self.state.mark = self.log.persisted;
+            self.save();
+        }
+    }
+
     /// Whether this member lacks bytes that it may have acknowledged: it does not lead until it has them again.
     pub(super) fn damaged(&self) -> bool {
         self.log.tail < self.state.mark.0
@@ -217,10 +235,11 @@ impl Core {
         if at < self.durable.min(self.log.tail) {
             return Adoption::Contradiction { at };
         }
-        let reached = self.log.tail.max(self.state.mark.0);
-        let mark = self.state.mark.min(Persisted(divergence(own, reached, history, tail, from)));
+        // What was acknowledged of another tenure and is cut now was never committed. What damage took stays missed.
+        let mark =
+            if self.damaged() { DurableState::MARK_UNKNOWN } else { self.state.mark.min(Persisted(at)) };
         match merge(own, history, self.state.trimmed) {
-            Some(history) => Adoption::Cut { at, history, mark: mark.max(Persisted(self.state.trimmed)) },
+            Some(history) => Adoption::Cut { at, history, mark },
             None => Adoption::Contradiction { at: from },
         }
     }

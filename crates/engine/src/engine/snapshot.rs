@@ -3,7 +3,7 @@
 use windlass_log::Lsn;
 
 use super::Engine;
-use crate::history::{epoch_before, trim};
+use crate::history::trim;
 use crate::{Command, Event, Persisted, Token};
 
 impl Engine {
@@ -14,13 +14,12 @@ impl Engine {
             return self.core.event(Event::SnapshotNeeded { primary, from });
         }
         let mut history = offer.history.clone();
-        // What was acknowledged beyond the checkpoint is still missed, unless it was another tenure's that was cut.
-        let mark = self.core.state.mark.0;
-        let is_kept =
-            mark > at && epoch_before(&self.core.state.history, mark) == epoch_before(&history, mark);
         trim(&mut history, at);
         let core = &mut self.core;
-        core.state.mark = Persisted(if is_kept { mark } else { at });
+        // Nothing that was acknowledged lies beyond, unless it was damaged.
+        if !core.damaged() {
+            core.state.mark = Persisted(at);
+        }
         core.state.history = history;
         core.state.trimmed = at;
         core.damage = None;

@@ -144,6 +144,9 @@ impl Engine {
         if self.work.as_ref().is_none_or(|work| work.step != Step::Revoke(token)) {
             return;
         }
+        if valid_tail < self.core.log.persisted.0 {
+            self.core.lose_mark();
+        }
         self.core.set_tail(valid_tail);
         self.set_step(Step::Flush);
         self.work_flushed();

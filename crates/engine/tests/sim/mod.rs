@@ -1,0 +1,7 @@
+//! The harness: see `simulation.rs`.
+#![allow(unreachable_pub, clippy::missing_panics_doc, clippy::wildcard_enum_match_arm, reason = "a test harness")]
+
+pub mod image;
+pub mod oracle;
+pub mod rng;
+pub mod world;
