@@ -26,8 +26,8 @@ impl core::fmt::Display for Session {
     }
 }
 
-/// One thing to do. Execute commands in the order in which they are polled. `Save`, `Cut`, `Reset`, `Trim`, `Revoke` and
-/// `StartTenure` take effect one after the other in that order; everything else that a command starts may complete in any
+/// One thing to do. Execute commands in the order in which they are polled. `Save`, `Cut`, `Reset`, `Trim`, `Revoke`,
+/// `StartTenure` and `Seal` take effect one after the other in that order; everything else that a command starts may complete in any
 /// order.
 #[derive(PartialEq, Debug)]
 pub enum Command {

@@ -78,7 +78,7 @@ fn run(seed: u64) -> Outcome {
             world.start(at);
         }
         world.nodes[at].flush_ns = 200_000;
-        if world.status(at).is_some_and(|status| status.stopped.is_some()) {
+        if world.nodes[at].stalled || world.status(at).is_some_and(|status| status.stopped.is_some()) {
             world.crash(at);
             world.start(at);
         }

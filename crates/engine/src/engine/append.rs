@@ -37,7 +37,7 @@ fn batch_end(config: &Config, tenure: &Tenure, peer: &Peer, drained: Lsn) -> Opt
     let has_bytes = end > posted;
     let is_idle = in_flight == 0;
     let has_demand = tenure.wanted.min(posted) > peer.wanted_said;
-    (has_bytes || (is_idle && has_demand)).then_some(end.max(posted))
+    (has_bytes || (is_idle && (has_demand || peer.nudge))).then_some(end.max(posted))
 }
 
 impl Engine {
@@ -69,8 +69,9 @@ impl Engine {
     }
 
     pub(super) fn acknowledged(&mut self, from: MemberId, word: &Acknowledgement) {
+        let now = self.core.now;
         if let Some(peer) = self.streaming(from, word.session)
-            && !peer.acknowledged(word)
+            && !peer.acknowledged(word, now)
         {
             self.restart_session(from);
         }
@@ -94,6 +95,9 @@ impl Engine {
                 let Some(peer) = tenure.peers.get_mut(&member) else { break };
                 let range = LsnRange::new(peer.posted(), end);
                 let sequence = peer.post(range, slots);
+                if !range.is_empty() {
+                    peer.moved_at = core.now;
+                }
                 peer.wanted_said = wanted.min(end);
                 let notice = Notice {
                     session: peer.session,

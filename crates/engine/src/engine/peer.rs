@@ -25,6 +25,10 @@ pub(super) struct Peer {
     notices_consumed: u64,
     /// What the last notice said is wanted on the medium.
     pub(super) wanted_said: Lsn,
+    /// When it last got on, and whether an empty notice is due because it does not: it may not have been able to read the
+    /// last one.
+    pub(super) moved_at: u64,
+    pub(super) nudge: bool,
     /// When the newest thing that the peer has answered was sent: the moment from which it was surely alive.
     pub(super) heard_at: u64,
     beats: VecDeque<(u64, u64)>,
@@ -59,6 +63,8 @@ impl Peer {
             notices_posted: 0,
             notices_consumed: 0,
             wanted_said: Lsn(0),
+            moved_at: now,
+            nudge: false,
             heard_at: now,
             beats: VecDeque::new(),
             status: PeerStatus::Away,
@@ -121,6 +127,7 @@ impl Peer {
     pub(super) fn post(&mut self, range: LsnRange, slots: u64) -> u64 {
         assert!(self.is_streaming() && self.credits(slots) > 0, "R-13: a notice without a credit");
         assert!(range.start == self.posted, "a batch from {}, posted is {}", range.start, self.posted);
+        self.nudge = false;
         self.posted = range.end;
         self.in_flight.push_back(range.end);
         self.notices_posted += 1;
@@ -141,13 +148,16 @@ impl Peer {
     }
 
     /// The peer's own word. `false` if it can't be true: the peer is broken, or not the one it was.
-    pub(super) fn acknowledged(&mut self, word: &Acknowledgement) -> bool {
+    pub(super) fn acknowledged(&mut self, word: &Acknowledgement, now: u64) -> bool {
         let plausible = word.consumed <= self.notices_posted
             && word.consumed >= self.notices_consumed
             && word.valid_tail <= self.posted
             && word.persisted.0 <= word.valid_tail;
         if !plausible {
             return false;
+        }
+        if word.persisted > self.persisted {
+            self.moved_at = now;
         }
         self.notices_consumed = word.consumed;
         // What the peer itself has parsed is in its memory, whether or not this side has polled the completion yet.
@@ -159,6 +169,15 @@ impl Peer {
         }
         self.check();
         true
+    }
+
+    /// An idle peer that has been sent more than it has persisted, for longer than `after_ns`, is told again.
+    pub(super) fn nudge_after(&mut self, after_ns: u64, now: u64) {
+        let is_stuck = self.in_flight.is_empty() && self.persisted.0 < self.posted;
+        if is_stuck && now >= self.moved_at + after_ns {
+            self.nudge = true;
+            self.moved_at = now;
+        }
     }
 
     pub(super) fn beat(&mut self, sequence: u64, now: u64) {

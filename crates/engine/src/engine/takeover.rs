@@ -62,6 +62,7 @@ enum Phase {
 struct Chosen {
     member: MemberId,
     tail: Lsn,
+    trimmed: Lsn,
     history: EpochHistory,
 }
 
@@ -70,19 +71,23 @@ impl Engine {
     pub(super) fn tend_candidacy(&mut self) {
         let now = self.core.now;
         let Some(candidacy) = &self.candidacy else { return };
-        if now >= candidacy.deadline {
-            match candidacy.phase {
-                Phase::Fetch { .. } => self.fetch_failed_now(),
-                // The store answers; what it waits for is not a peer.
-                Phase::OwnPromise
-                | Phase::Cut { .. }
-                | Phase::Flush { .. }
-                | Phase::Save { .. }
-                | Phase::Start => {}
-                Phase::PreVote { .. } | Phase::Fence => self.give_up(),
+        let is_late = now >= candidacy.deadline;
+        match candidacy.phase {
+            Phase::Fetch { .. } if is_late => self.fetch_failed_now(),
+            Phase::PreVote { .. } | Phase::Fence if is_late => self.give_up(),
+            // The store answers in the end; what these wait for is not a peer.
+            Phase::OwnPromise
+            | Phase::Cut { .. }
+            | Phase::Flush { .. }
+            | Phase::Save { .. }
+            | Phase::Start
+            | Phase::Fetch { .. }
+            | Phase::PreVote { .. }
+            | Phase::Fence => {
+                if now >= candidacy.again_at {
+                    self.say_again();
+                }
             }
-        } else if now >= candidacy.again_at {
-            self.say_again();
         }
     }
 

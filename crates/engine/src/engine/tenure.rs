@@ -291,6 +291,7 @@ impl Engine {
             let sequence = tenure.beats;
             if peer.is_streaming() {
                 peer.beat(sequence, core.now);
+                peer.nudge_after(core.config.timing.retry_ns, core.now);
                 let heartbeat = Heartbeat {
                     session: peer.session,
                     sequence,

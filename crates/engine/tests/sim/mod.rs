@@ -1,5 +1,10 @@
 //! The harness: see `simulation.rs`.
-#![allow(unreachable_pub, clippy::missing_panics_doc, clippy::wildcard_enum_match_arm, reason = "a test harness")]
+#![allow(
+    unreachable_pub,
+    clippy::missing_panics_doc,
+    clippy::wildcard_enum_match_arm,
+    reason = "a test harness"
+)]
 
 pub mod image;
 pub mod oracle;

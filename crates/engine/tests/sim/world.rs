@@ -43,12 +43,14 @@ pub struct Node {
     // The driver's volatile state.
     store_free_at: u64,
     tenure: Option<(Epoch, bool)>,
+    /// The newest tenure that was stepped down from.
+    ended: Epoch,
     tail: Lsn,
     waiting: Vec<(Record, bool)>,
     pub published: Lsn,
     before: Option<Status>,
     pub flush_ns: u64,
-    stalled: bool,
+    pub stalled: bool,
 }
 
 #[derive(Debug)]
@@ -229,6 +231,7 @@ impl World {
                 timer_at: u64::MAX,
                 store_free_at: 0,
                 tenure: None,
+                ended: Epoch::NONE,
                 tail: geometry.first_record(0),
                 waiting: Vec::new(),
                 published: geometry.first_record(0),
@@ -636,7 +639,7 @@ impl World {
         oracle.tenure(node.id, &node.image, &state.history, state.trimmed, lsn);
         let record = node.image.append(lsn, epoch, 1, 16);
         node.tail = record.end;
-        node.tenure = Some((epoch, false));
+        node.tenure = (epoch > node.ended).then_some((epoch, false));
         self.input(at, Input::TenureStarted { token, end: record.end });
     }
 
@@ -658,7 +661,7 @@ impl World {
         let connection = self.connect(primary, me, session);
         let c = &mut self.connections[connection];
         if c.broken {
-            return;
+            return self.input(at, Input::FabricDown { peer: primary, session });
         }
         let is_first = c.granted_to == Lsn(0);
         let _ = from;
@@ -761,7 +764,8 @@ impl World {
                 let delay = self.rng.range(US, 200 * US);
                 self.schedule_store(delay, at, What::Sealed { token });
             }
-            Command::StepDown { .. } => {
+            Command::StepDown { epoch, .. } => {
+                self.nodes[at].ended = epoch;
                 self.unknown += self.nodes[at].waiting.len() as u64;
                 self.nodes[at].waiting.clear();
                 self.nodes[at].tenure = None;

@@ -101,7 +101,7 @@ impl Engine {
                     return;
                 }
                 let token = self.core.adopt(at, merged, mark);
-                let chosen = Chosen { member, tail, history };
+                let chosen = Chosen { member, tail, trimmed, history };
                 self.set_phase(Phase::Cut { fence, chosen, token });
                 self.extend();
                 self.say_again();

@@ -46,7 +46,7 @@ impl Engine {
                     tail,
                     &chosen.history,
                     chosen.tail,
-                    self.core.state.trimmed
+                    self.core.state.trimmed.max(chosen.trimmed)
                 ) == tail,
                 "the fetched log is not the chosen one"
             );
