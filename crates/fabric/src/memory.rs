@@ -193,3 +193,82 @@ fn splice(word: &AtomicU64, skip: usize, bytes: &[u8]) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_come_back_from_every_offset_and_length() {
+        const LEN: usize = 72;
+        let memory = HeapMemory::new(72);
+        let mut model = vec![0u8; LEN];
+        let mut next = 1u8;
+        for start in 0..=LEN {
+            for end in start..=LEN {
+                let bytes: Vec<u8> = (start..end)
+                    .map(|_| {
+                        next = next.wrapping_mul(5).wrapping_add(3);
+                        next
+                    })
+                    .collect();
+                let offset = u64::try_from(start).unwrap();
+                memory.write(offset, &bytes);
+                model[start..end].copy_from_slice(&bytes);
+                let mut whole = vec![0; LEN];
+                memory.read(0, &mut whole);
+                assert_eq!(whole, model, "written [{start}, {end})");
+                let mut part = vec![0; end - start];
+                memory.read(offset, &mut part);
+                assert_eq!(part, bytes, "read [{start}, {end})");
+            }
+        }
+    }
+
+    #[test]
+    fn words_are_little_endian_and_start_on_a_page() {
+        let memory = HeapMemory::new(4096);
+        memory.store(8, 0x0102_0304_0506_0708);
+        let mut bytes = [0; 8];
+        memory.read(8, &mut bytes);
+        assert_eq!(bytes, [8, 7, 6, 5, 4, 3, 2, 1]);
+        assert_eq!(memory.load(8), 0x0102_0304_0506_0708);
+        let words = memory.words().unwrap();
+        assert_eq!(words.len(), 512);
+        assert!(words.as_ptr().addr().is_multiple_of(usize::try_from(PAGE_BYTES).unwrap()));
+        assert_eq!(u64::from_le(words[1].load(Ordering::Relaxed)), 0x0102_0304_0506_0708);
+    }
+
+    #[test]
+    fn writers_of_one_word_leave_each_others_bytes() {
+        let memory = HeapMemory::new(8);
+        std::thread::scope(|scope| {
+            for at in 0..4u64 {
+                let memory = &memory;
+                scope.spawn(move || {
+                    for round in 0..5000u32 {
+                        let [low, high, ..] = round.to_le_bytes();
+                        memory.write(2 * at, &[low, high]);
+                        let mut seen = [0; 2];
+                        memory.read(2 * at, &mut seen);
+                        assert_eq!(seen, [low, high], "bytes {at} were changed by a neighbour");
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn a_range_that_is_not_inside_is_the_callers_error() {
+        let memory = HeapMemory::new(16);
+        memory.read(16, &mut []);
+        for (offset, bytes) in [(16, 1), (9, 8), (u64::MAX, 1), (0, 17)] {
+            let read = || memory.read(offset, &mut vec![0; bytes]);
+            assert!(std::panic::catch_unwind(read).is_err(), "{bytes} bytes at {offset}");
+            let write = || memory.write(offset, &vec![0; bytes]);
+            assert!(std::panic::catch_unwind(write).is_err(), "{bytes} bytes at {offset}");
+        }
+        assert!(std::panic::catch_unwind(|| memory.load(4)).is_err(), "not a word's place");
+        assert!(std::panic::catch_unwind(|| memory.store(16, 1)).is_err(), "behind the end");
+    }
+}

@@ -186,3 +186,18 @@ impl<R> Clone for Receive<'_, R> {
 }
 
 impl<R> Copy for Receive<'_, R> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_remote_range_has_these_bytes() {
+        let range =
+            RemoteRange { address: 0x0102_0304_0506_0708, bytes: 0x1000, key: RemoteKey(0xa1a2_a3a4) };
+        let golden = [8, 7, 6, 5, 4, 3, 2, 1, 0, 16, 0, 0, 0, 0, 0, 0, 0xa4, 0xa3, 0xa2, 0xa1];
+        assert_eq!(range.encode(), golden);
+        assert_eq!(RemoteRange::decode(golden), range);
+        assert_eq!(range.at(8).address, 0x0102_0304_0506_0710);
+    }
+}
