@@ -26,6 +26,8 @@ mod image;
 mod lsn;
 #[allow(unsafe_code, reason = "the one memory module")]
 mod memory;
+#[cfg(all(test, not(loom)))]
+mod model_tests;
 mod record;
 mod salt;
 mod scan;
