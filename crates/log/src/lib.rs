@@ -19,6 +19,8 @@ extern crate std;
 mod batch;
 mod bytes;
 mod chain;
+#[cfg(all(test, not(loom)))]
+mod format_tests;
 mod handoff;
 mod history;
 mod identity;

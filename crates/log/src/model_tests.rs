@@ -114,7 +114,7 @@ fn scan(log: &Log) -> (Vec<Kept>, Lsn) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn the_log_holds_exactly_what_was_put_into_it(ops in any_vec(op(), 0..40)) {
