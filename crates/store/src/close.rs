@@ -30,6 +30,17 @@ impl<D: Disk> Store<D> {
         result
     }
 
+    /// Gives the folder up as a crash would: no flush, no clean mark, but the lock is free. Every later call that writes answers
+    /// [`StoreError::Closed`]. Nobody may write to the log's memory any more.
+    pub fn abandon(&self) {
+        // No helper's step may be under way when the lock is given up.
+        let _preparing = locked(&self.preparing);
+        self.closed.store(true, Ordering::Release);
+        if self.disk.process_id() == self.opener {
+            *locked(&self.lock) = None;
+        }
+    }
+
     fn close_cleanly(&self, tail: Lsn) -> Result<(), StoreError> {
         // No helper's step may be under way when the lock is given up.
         let _preparing = locked(&self.preparing);

@@ -192,17 +192,7 @@ impl<D: Disk> Store<D> {
     ///
     /// If the promise goes back, or is below an epoch of the history: a defect of the caller.
     pub fn update(&self, change: impl FnOnce(&mut Superblock)) -> Result<(), UpdateError> {
-        self.rewrite(|superblock| {
-            let before = superblock.clone();
-            change(superblock);
-            superblock.log_id = before.log_id;
-            superblock.segment_bytes = before.segment_bytes;
-            superblock.trimmed = before.trimmed;
-            superblock.persisted = before.persisted;
-            superblock.clean = before.clean;
-            superblock.boot_id = before.boot_id;
-            superblock.place = before.place;
-        })
+        self.rewrite(|superblock| crate::trim::keep_own(superblock, change))
     }
 
     /// [`Store::update`], of any field.

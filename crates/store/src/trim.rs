@@ -6,11 +6,12 @@
 
 use std::sync::atomic::Ordering;
 
-use windlass_log::{Epoch, EpochHistory, HEADER_BYTES, Lsn, RECORD_ALIGN, RecordHeader, Salt};
+use windlass_log::{Epoch, EpochHistory, HEADER_BYTES, Lsn, RECORD_ALIGN, RecordHeader, Salt, Superblock};
 
 use crate::disk::{Access, Disk, DiskFile, Errno};
 use crate::error::{At, DiskCall, DiskError, StoreError};
 use crate::names;
+use crate::prepare::PrepareError;
 use crate::store::{Store, UpdateError, locked};
 
 /// Bytes of a record's header.
@@ -59,6 +60,9 @@ pub enum CutError {
     /// The new history does not fit the superblock.
     #[error(transparent)]
     Update(UpdateError),
+    /// The segment in which the log is to go on can't be made: free space and try again.
+    #[error(transparent)]
+    Prepare(PrepareError),
 }
 
 impl From<UpdateError> for TrimError {
@@ -162,6 +166,23 @@ impl<D: Disk> Store<D> {
     ///
     /// If `promised` is below an epoch of `history` or below the present promise.
     pub fn cut(&self, lsn: Lsn, history: EpochHistory, promised: Epoch) -> Result<(), CutError> {
+        self.cut_with(lsn, |superblock| {
+            superblock.history = history;
+            superblock.promised = promised;
+        })
+    }
+
+    /// [`Store::cut`] with any change of what [`Store::update`] may change, in the same update of the superblock: a member of a group adopts its
+    /// primary's history and marks with the cut.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::cut`].
+    ///
+    /// # Panics
+    ///
+    /// As [`Store::cut`].
+    pub fn cut_with(&self, lsn: Lsn, change: impl FnOnce(&mut Superblock)) -> Result<(), CutError> {
         self.usable()?;
         let trimmed = self.trimmed();
         if lsn < trimmed {
@@ -173,8 +194,7 @@ impl<D: Disk> Store<D> {
         preparing.tail_before = preparing.tail_before.min(lsn);
         let _turn = locked(&self.flushing);
         self.rewrite(|superblock| {
-            superblock.history = history;
-            superblock.promised = promised;
+            keep_own(superblock, change);
             superblock.persisted = superblock.persisted.min(lsn);
             superblock.acknowledged = superblock.acknowledged.min(lsn);
             superblock.clean = None;
@@ -196,6 +216,46 @@ impl<D: Disk> Store<D> {
         Ok(())
     }
 
+    /// Throws the whole log away and goes on, empty, at `lsn`, with any change of what [`Store::update`] may change: a member whose missing
+    /// range is released everywhere starts again behind its application's checkpoint. Durable before it returns. The segment of `lsn` is made first.
+    ///
+    /// No device may be able to reach the log. In the new history no epoch of a record that is left in a segment may own its LSN, unless the
+    /// record is the one that belongs there.
+    ///
+    /// # Errors
+    ///
+    /// [`CutError::Trimmed`]: `lsn` is below the trim point; nothing has changed. [`CutError::Prepare`]: the segment can't be made; nothing has
+    /// changed. [`CutError::Store`]: final.
+    ///
+    /// # Panics
+    ///
+    /// As [`Store::cut`].
+    pub fn reset_with(&self, lsn: Lsn, change: impl FnOnce(&mut Superblock)) -> Result<(), CutError> {
+        self.usable()?;
+        let trimmed = self.trimmed();
+        if lsn < trimmed {
+            return Err(CutError::Trimmed { lsn, trimmed });
+        }
+        let _preparing = locked(&self.preparing);
+        let number = self.geometry.segment_of(lsn);
+        if !self.segments().contains_key(&number) {
+            self.make_segment(number).map_err(CutError::Prepare)?;
+        }
+        let turn = locked(&self.flushing);
+        self.rewrite(|superblock| {
+            keep_own(superblock, change);
+            superblock.trimmed = lsn;
+            superblock.persisted = lsn;
+            superblock.clean = None;
+        })?;
+        self.persisted.store(lsn.0, Ordering::Release);
+        self.trimmed.store(lsn.0, Ordering::Release);
+        drop(turn);
+        self.release(lsn);
+        self.recycle()?;
+        Ok(())
+    }
+
     /// Opens the segments from `first` to the lowest open one: they are to be written again.
     fn reopen_from(&self, first: u64) -> Result<(), CutError> {
         let _pool = locked(&self.pool);
@@ -209,6 +269,19 @@ impl<D: Disk> Store<D> {
         }
         Ok(())
     }
+}
+
+/// Makes a change of a superblock that leaves the store's own fields as they are.
+pub(crate) fn keep_own(superblock: &mut Superblock, change: impl FnOnce(&mut Superblock)) {
+    let before = superblock.clone();
+    change(superblock);
+    superblock.log_id = before.log_id;
+    superblock.segment_bytes = before.segment_bytes;
+    superblock.trimmed = before.trimmed;
+    superblock.persisted = before.persisted;
+    superblock.clean = before.clean;
+    superblock.boot_id = before.boot_id;
+    superblock.place = before.place;
 }
 
 /// Zeroes the record header at `offset`, durably: nothing behind it parses any more, as a log is read record by record.

@@ -193,6 +193,16 @@ impl Memory {
         self.half(offset).store(value.to_le(), ordering);
     }
 
+    /// All of it as atomic words, in the machine's byte order, but for a remainder below 8 bytes: what a device's registration takes its
+    /// address and length from.
+    #[must_use]
+    pub fn words(&self) -> &[AtomicU64] {
+        let count = index(self.bytes / 8);
+        // SAFETY: the words are inside what the owner keeps mapped for as long as `self` lives, and aligned, since the base is. Atomics
+        // may be referred to while others change them: they promise nothing about their values.
+        unsafe { core::slice::from_raw_parts(self.base.as_ptr().cast(), count) }
+    }
+
     #[inline]
     fn word(&self, offset: u64) -> &AtomicU64 {
         assert!(offset.is_multiple_of(8), "a word at offset {offset}, not a multiple of 8");
