@@ -27,9 +27,12 @@
 mod clock;
 mod commit;
 pub mod control;
+pub mod driver;
 mod error;
 mod log;
 mod metrics;
+#[cfg(feature = "tcp")]
+mod node;
 mod options;
 
 pub use clock::{Clock, MonotonicClock};
@@ -42,6 +45,12 @@ pub use log::{
     Reservation, Step, Subscription, Surroundings, Verified, VerifyReport,
 };
 pub use metrics::{HistogramSnapshot, MetricsSnapshot};
+#[cfg(feature = "tcp")]
+pub use node::{
+    BarrierError, Node, NodeCloseError, NodeError, NodeEvent, NodeEvents, NodeInfo, NodeMetrics, NodeOptions,
+    NodeReader, NotPrimary, PumpMode,
+};
 pub use options::Options;
+pub use windlass_engine as engine;
 pub use windlass_log::{Class, Epoch, LogId, Lsn, MemberId, OpenMode, Row};
 pub use windlass_store as store;

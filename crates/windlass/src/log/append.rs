@@ -145,6 +145,9 @@ impl Log {
             ReserveError::NotReady { ready, .. } => {
                 meters.append_not_ready.add(1);
                 self.shared.helper.look();
+                if let Some(port) = self.shared.port() {
+                    port.ask(crate::driver::Request::Prepare);
+                }
                 let needed = ready;
                 match self.shared.helper.failure() {
                     None => {
@@ -205,6 +208,11 @@ impl Log {
 
     fn commit_by(&self, end: Lsn, level: Level, deadline: Option<Instant>) -> Result<Committed, CommitError> {
         let watch = self.shared.watch_for(&self.tenure, end, level)?;
+        if let Some(port) = self.shared.port().filter(|_| level != Level::Buffered && watch.value() < end) {
+            port.want(end, level);
+            wait_blocking(&watch, end, level, Who::Observer, deadline)?;
+            return Ok(Committed::new(end, level));
+        }
         let here = OnMedia(&self.shared, &self.tenure);
         match level {
             Level::Buffered => self.wait_drained(end, deadline)?,

@@ -21,7 +21,8 @@ impl Log {
     /// reused. Durable before it returns; at or below the present trim point it does nothing. Works on a full disk.
     ///
     /// A lone log may be trimmed beyond what is flushed: whoever trims vouches that nothing below is needed. In a group nothing above
-    /// `Durable` is trimmed.
+    /// `Durable` is trimmed, and the call leaves a wish: it is fulfilled soon, but for what a backup still needs within the
+    /// retention.
     ///
     /// # Errors
     ///
@@ -37,8 +38,15 @@ impl Log {
     }
 
     fn trim_in_turn(&self, lsn: Lsn) -> Result<(), TrimError> {
-        let drained = self.shared.drain(&self.tenure).map_err(TrimError::Failed)?.lsn();
-        let end = if self.shared.is_lone() { drained } else { self.tenure.watermarks.durable.value() };
+        if let Some(port) = self.shared.port() {
+            let end = self.tenure.watermarks.durable.value();
+            if lsn > end {
+                return Err(TrimError::Beyond { lsn, end });
+            }
+            port.ask(crate::driver::Request::Engine(windlass_engine::Input::Trim { to: lsn }));
+            return Ok(());
+        }
+        let end = self.shared.drain(&self.tenure).map_err(TrimError::Failed)?.lsn();
         self.shared.media.trim(lsn, end).map_err(|error| match error {
             windlass_store::TrimError::BeyondEnd { .. } => TrimError::Beyond { lsn, end },
             windlass_store::TrimError::InsideRecord { .. } => TrimError::InsideRecord { lsn },

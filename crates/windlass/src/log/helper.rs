@@ -59,6 +59,11 @@ impl Helper {
         locked(&self.state).failure.clone()
     }
 
+    /// Notes why the last segment could not be made, where the driver makes them.
+    pub(crate) fn set_failure(&self, failure: Option<PrepareError>) {
+        locked(&self.state).failure = failure;
+    }
+
     /// Makes the thread look now.
     pub(crate) fn look(&self) {
         locked(&self.wanted).look = true;

@@ -20,7 +20,7 @@ mod read;
 mod readonly;
 mod shared;
 mod status;
-mod tenure;
+pub(crate) mod tenure;
 mod wait;
 
 use std::fmt;
@@ -28,10 +28,14 @@ use std::sync::Arc;
 
 pub use append::Reservation;
 pub use helper::Step;
+pub(crate) use media::Cursor;
+pub(crate) use open::{MemberParts, random_surroundings};
 pub use open::{OpenOrCreateError, Place, Surroundings};
+pub(crate) use read::Items;
 pub use read::{Reader, Record, Subscription};
 pub use readonly::{ReadOnly, ReadOnlyReader, Verified, VerifyReport};
 pub use status::Info;
+pub(crate) use status::outcome;
 pub use wait::Commit;
 pub use windlass_log::Appended;
 

@@ -17,6 +17,7 @@ use super::media::Media;
 use super::shared::{OnMedia, Parts, Shared, Standing, locked};
 use super::tenure::{Tenure, Watermarks};
 use crate::clock::{Clock, MonotonicClock};
+use crate::driver::Port;
 use crate::error::{CreateError, OpenError};
 use crate::metrics::Meters;
 use crate::options::Options;
@@ -36,19 +37,27 @@ pub struct Place<D> {
 
 impl Place<RealDisk> {
     fn real(disk: RealDisk) -> Result<Place<RealDisk>, DiskError> {
-        let random = |what: &'static str, bytes: &mut [u8]| {
-            getrandom::fill(bytes).map_err(|_| DiskError {
-                call: DiskCall::Read,
-                file: what.into(),
-                errno: Errno::IO,
-            })
-        };
-        let (mut log_id, mut incarnation) = ([0; 16], [0; 8]);
-        random("/dev/urandom", &mut log_id)?;
-        random("/dev/urandom", &mut incarnation)?;
-        let around = Surroundings { boot_id: boot_id(), incarnation: u64::from_le_bytes(incarnation) };
-        Ok(Place { disk, around, log_id: LogId(log_id), clock: Box::new(MonotonicClock::new()) })
+        let mut log_id = [0; 16];
+        random(&mut log_id)?;
+        Ok(Place {
+            disk,
+            around: random_surroundings()?,
+            log_id: LogId(log_id),
+            clock: Box::new(MonotonicClock::new()),
+        })
     }
+}
+
+fn random(bytes: &mut [u8]) -> Result<(), DiskError> {
+    let failed = |_| DiskError { call: DiskCall::Read, file: "/dev/urandom".into(), errno: Errno::IO };
+    getrandom::fill(bytes).map_err(failed)
+}
+
+/// This machine's boot and a random incarnation.
+pub(crate) fn random_surroundings() -> Result<Surroundings, DiskError> {
+    let mut incarnation = [0; 8];
+    random(&mut incarnation)?;
+    Ok(Surroundings { boot_id: boot_id(), incarnation: u64::from_le_bytes(incarnation) })
 }
 
 /// The machine's boot. Where it can't be told, each opening counts as another boot, which only makes recovery more careful.
@@ -213,6 +222,65 @@ fn start<D: Disk>(
         "tail" => %opened.tail, "clean" => opened.clean, "rewritten_bytes" => opened.rewritten_bytes,
         "cut" => opened.cut);
     Ok(Owner::start(Shared::new(parts, Arc::new(tenure)), slots, options.threads))
+}
+
+/// What the log of a group's primary is made of.
+pub(crate) struct MemberParts<D: Disk> {
+    pub(crate) folder: std::path::PathBuf,
+    pub(crate) store: Arc<Store<D>>,
+    pub(crate) level: crate::commit::Level,
+    pub(crate) retention_bytes: u64,
+    pub(crate) ahead_segments: u64,
+    pub(crate) reservation_limit: std::time::Duration,
+    pub(crate) clock: Box<dyn Clock>,
+    pub(crate) meters: Arc<Meters>,
+    pub(crate) logger: slog::Logger,
+    pub(crate) port: Arc<Port>,
+    pub(crate) tenure: Arc<Tenure>,
+}
+
+impl Log {
+    /// The handle of a group's primary for one tenure: same append path, and a driver behind it instead of threads. The node owns
+    /// the folder, so closing the handle closes nothing.
+    pub(crate) fn member<D: Disk>(parts: MemberParts<D>) -> Log {
+        let (geometry, log_id) = (parts.store.geometry(), parts.store.log_id());
+        let shared = Shared::new(
+            Parts {
+                folder: parts.folder,
+                media: Box::new(parts.store),
+                geometry,
+                log_id,
+                standing: Standing::Member(parts.port),
+                level: parts.level,
+                retention_bytes: parts.retention_bytes,
+                ahead_segments: parts.ahead_segments,
+                reservation_limit: parts.reservation_limit,
+                clock: parts.clock,
+                meters: parts.meters,
+                logger: parts.logger,
+            },
+            parts.tenure.clone(),
+        );
+        let shared = Arc::new(shared);
+        let owner = Owner {
+            shared: shared.clone(),
+            closed: AtomicBool::new(true),
+            slots: 0,
+            threads: false,
+            running: Mutex::default(),
+        };
+        Log { owner: Arc::new(owner), shared, tenure: parts.tenure }
+    }
+
+    /// Lets appends go on after a trim.
+    pub(crate) fn raise_limit(&self) {
+        self.shared.raise_limit();
+    }
+
+    /// Why the next segment can't be made, for the errors of appends.
+    pub(crate) fn set_prepare_failure(&self, failure: Option<windlass_store::PrepareError>) {
+        self.shared.helper.set_failure(failure);
+    }
 }
 
 /// Slots of the hand-off's ring: the tail's segment, those ahead, and one that is still being drained.

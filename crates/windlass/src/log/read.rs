@@ -40,7 +40,7 @@ pub struct Record<'a> {
 
 /// A record or item, before it is lent out.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(crate) struct Found {
     lsn: Lsn,
     item: Option<u32>,
     range: Range<usize>,
@@ -48,7 +48,7 @@ pub(super) struct Found {
 
 /// Takes records from a cursor, one item at a time.
 #[derive(Debug)]
-pub(super) struct Items<'c> {
+pub(crate) struct Items<'c> {
     cursor: Box<dyn Cursor + 'c>,
     position: Lsn,
     payload: Vec<u8>,
@@ -58,18 +58,23 @@ pub(super) struct Items<'c> {
 }
 
 impl<'c> Items<'c> {
-    pub(super) fn new(cursor: Box<dyn Cursor + 'c>, from: Lsn) -> Items<'c> {
+    pub(crate) fn new(cursor: Box<dyn Cursor + 'c>, from: Lsn) -> Items<'c> {
         let items = VecDeque::new();
         Items { cursor, position: from, payload: Vec::new(), epoch: Epoch::NONE, end: from, items }
     }
 
     /// Where the next record is looked for.
-    pub(super) fn position(&self) -> Lsn {
+    pub(crate) fn position(&self) -> Lsn {
         self.position
     }
 
+    /// Whether no item of a batch is left to hand out.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
     /// Finds the next record or item below `limit` and moves behind it.
-    pub(super) fn advance(
+    pub(crate) fn advance(
         &mut self,
         limit: Lsn,
         folder: &Path,
@@ -107,7 +112,7 @@ impl<'c> Items<'c> {
     }
 
     /// What was found last.
-    pub(super) fn record(&self, found: Found) -> Record<'_> {
+    pub(crate) fn record(&self, found: Found) -> Record<'_> {
         let Found { lsn, item, range } = found;
         Record { lsn, end: self.end, epoch: self.epoch, item, payload: &self.payload[range] }
     }

@@ -15,6 +15,7 @@ use super::media::Media;
 use super::tenure::{Drained, Tenure};
 use crate::clock::Clock;
 use crate::commit::{CommitError, Failure, Level, Watch};
+use crate::driver::Port;
 use crate::metrics::Meters;
 
 /// Above this share of the cap the application is warned.
@@ -25,13 +26,12 @@ const CALM_PERCENT: u64 = 70;
 const STRETCH_BYTES: u64 = 4 << 20;
 
 /// Whose log this is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Standing {
     /// Alone: a quorum of one.
     Lone,
-    #[allow(dead_code, reason = "made by the node alone")]
-    /// A member of a group: the driver moves `replicated` and `durable`.
-    Member,
+    /// A member of a group: its driver drains, flushes, and moves `replicated` and `durable`. This is how it hears what is wanted.
+    Member(Arc<Port>),
 }
 
 /// One opening of a log.
@@ -107,7 +107,15 @@ impl Shared {
     }
 
     pub(crate) fn is_lone(&self) -> bool {
-        self.standing == Standing::Lone
+        matches!(self.standing, Standing::Lone)
+    }
+
+    /// How the driver hears what is wanted, in a group.
+    pub(crate) fn port(&self) -> Option<&Port> {
+        match &self.standing {
+            Standing::Lone => None,
+            Standing::Member(port) => Some(port),
+        }
     }
 
     /// The tenure that appends go to.

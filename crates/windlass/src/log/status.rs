@@ -128,7 +128,7 @@ impl Log {
 }
 
 /// The outcome by the epoch history: a record is in the log for ever if it is durable and its LSN still belongs to its epoch.
-pub(super) fn outcome(superblock: &Superblock, durable: Lsn, epoch: Epoch, lsn: Lsn) -> Outcome {
+pub(crate) fn outcome(superblock: &Superblock, durable: Lsn, epoch: Epoch, lsn: Lsn) -> Outcome {
     if lsn < superblock.trimmed {
         return Outcome::Purged;
     }

@@ -57,6 +57,17 @@ impl Watermarks {
         }
     }
 
+    /// Those of a group's primary: the driver moves them all.
+    pub(crate) fn member(persisted: Lsn, tail: Lsn, durable: Lsn, ready: Lsn) -> Watermarks {
+        Watermarks {
+            drained: Arc::new(Watch::new(tail)),
+            durable: Arc::new(Watch::new(durable)),
+            persisted: Arc::new(Watch::new(persisted.min(tail))),
+            replicated: Arc::new(Watch::new(durable)),
+            ready: Arc::new(Watch::new(ready)),
+        }
+    }
+
     pub(crate) fn stop(&self, why: &Stopped) {
         for watch in [&self.drained, &self.persisted, &self.replicated, &self.durable, &self.ready] {
             watch.stop(why.clone());

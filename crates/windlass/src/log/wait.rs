@@ -38,6 +38,9 @@ impl Commit {
 
     /// Sees to it that somebody works on what this waits for.
     fn ask(&self) {
+        if let Some(port) = self.shared.port() {
+            return port.want(self.end, self.level);
+        }
         match self.level {
             Level::Buffered => self.tenure.gate.drain_waits(),
             Level::Local => self.tenure.gate.future_waits(),

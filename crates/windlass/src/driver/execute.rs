@@ -1,0 +1,477 @@
+//! Doing what the engine orders.
+
+use slog::{info, warn};
+use windlass_engine::{Command, Event, FenceQuorum, Input, LsnRange, Role, Session, Token};
+use windlass_fabric::Fabric;
+use windlass_log::{EpochHistory, Lsn, MemberId};
+use windlass_store::disk::Disk;
+
+use super::executor::{Change, Executor, Job, Work};
+use super::lead::Lead;
+use super::memory::SegmentError;
+use super::outgoing::{SessionError, parts};
+use super::sessions::{PendingFetch, PendingGrant};
+use super::{Driver, DriverEvent, REVOKE_NS, SESSION_NS, state};
+use crate::clock::Clock;
+use crate::control::{ControlPlane, Purpose};
+
+/// Slots of a tenure's hand-off: the tail's segment, those ahead, one that is still being drained.
+const SLOTS_MIN: u64 = 4;
+
+/// A command that takes effect after the ones of its kind before it.
+pub(crate) enum Ordered {
+    Job { job: Job, history: EpochHistory, tail: Option<Lsn> },
+    Revoke { token: Token },
+    StartTenure { token: Token, quorum: FenceQuorum, at: Lsn },
+}
+
+/// The one that is taking effect.
+pub(crate) enum Running {
+    Job { history: EpochHistory, tail: Option<Lsn> },
+    Revoke { token: Token, deadline_ns: u64 },
+}
+
+impl<F, D, C, N, X> Driver<F, D, C, N, X>
+where
+    F: Fabric,
+    D: Disk,
+    C: Clock + Clone,
+    N: ControlPlane,
+    X: Executor<D>,
+{
+    pub(super) fn execute(&mut self, command: Command, now: u64) {
+        match command {
+            Command::Send { peer, message } => {
+                self.control.send(peer, crate::control::Frame::Engine(message));
+            }
+            Command::Save { token, state } => {
+                let history = state.history.clone();
+                let change: Change = Box::new(move |superblock| state::put(superblock, &state));
+                self.ordered.push_back(Ordered::Job {
+                    job: Job::Save { token, change },
+                    history,
+                    tail: None,
+                });
+            }
+            Command::Cut { token, at, state } => {
+                let history = state.history.clone();
+                let change: Change = Box::new(move |superblock| state::put_cut(superblock, &state, at));
+                let job = Job::Cut { token, at, change };
+                self.ordered.push_back(Ordered::Job { job, history, tail: Some(at) });
+                self.group_meters.cuts.add(1);
+            }
+            Command::Reset { token, at, state } => {
+                let history = state.history.clone();
+                let change: Change = Box::new(move |superblock| state::put_cut(superblock, &state, at));
+                let job = Job::Reset { token, at, change };
+                self.ordered.push_back(Ordered::Job { job, history, tail: Some(at) });
+            }
+            Command::Trim { state } => {
+                let (to, drained) = (state.trimmed, self.tail());
+                let history = state.history.clone();
+                let change: Change = Box::new(move |superblock| state::put(superblock, &state));
+                let job = Job::Trim { to, drained, change };
+                self.ordered.push_back(Ordered::Job { job, history, tail: None });
+            }
+            Command::Flush { token, to } => {
+                self.flush_since = now;
+                self.submit(Job::Flush { token, to });
+            }
+            Command::StartTenure { token, quorum, at } => {
+                self.ordered.push_back(Ordered::StartTenure { token, quorum, at });
+            }
+            Command::Revoke { token } => self.ordered.push_back(Ordered::Revoke { token }),
+            Command::Seal { token } => self.seal(token),
+            Command::StepDown { epoch, reason } => {
+                if let Some(lead) = self.lead.as_mut().filter(|lead| lead.epoch() == epoch) {
+                    lead.step_down();
+                }
+                self.log = None;
+                self.end_lead();
+                self.group_meters.step_downs.add(1);
+                info!(self.options.logger, "stepped down"; "epoch" => %epoch, "reason" => %reason);
+                self.events.push_back(DriverEvent::SteppedDown { epoch, reason });
+            }
+            Command::Connect { peer, session } => self.connect(peer, session, Purpose::Replicate, now),
+            Command::Disconnect { peer, session } => {
+                self.sessions.disconnect(&mut self.control, peer, session);
+                self.local.release_cold();
+            }
+            Command::Replicate { peer, session, range, notice, slot } => {
+                let result = self.replicate(peer, session, range, &notice, slot);
+                self.check_outgoing(peer, session, Purpose::Replicate, result);
+            }
+            Command::Beat { peer, session, heartbeat } => {
+                if let Some(link) = self.sessions.outgoing(peer, session, Purpose::Replicate) {
+                    let result = link.beat(&heartbeat);
+                    self.check_outgoing(peer, session, Purpose::Replicate, result);
+                }
+            }
+            Command::Committed(proof) => {
+                let (replicated, durable) = (proof.replicated(), proof.durable());
+                if let Some(lead) = self.lead.as_ref().filter(|lead| lead.epoch() == proof.epoch()) {
+                    lead.tenure.watermarks.replicated.advance(replicated).wake();
+                    lead.tenure.watermarks.durable.advance(durable).wake();
+                }
+                self.port.publish(replicated, durable);
+            }
+            Command::Grant { token, primary, session, from, up_to } => {
+                self.sessions.grants.push(PendingGrant {
+                    token: Some(token),
+                    peer: primary,
+                    session,
+                    purpose: Purpose::Replicate,
+                    range: LsnRange::new(from.min(up_to), up_to),
+                    deadline_ns: now + SESSION_NS,
+                });
+            }
+            Command::GrantRead { peer, session, range } => self.sessions.grants.push(PendingGrant {
+                token: None,
+                peer,
+                session,
+                purpose: Purpose::Fetch,
+                range,
+                deadline_ns: now + SESSION_NS,
+            }),
+            Command::Ungrant { session, below } => self.ungrant(session, below),
+            Command::Parse { token, to } => self.parse(token, to),
+            Command::Acknowledge { primary, acknowledgement } => {
+                self.group_meters.acknowledgements.add(1);
+                let session = acknowledgement.session;
+                if let Some(link) = self.sessions.incoming(primary, session, Purpose::Replicate)
+                    && let Err(error) = link.acknowledge(acknowledgement)
+                {
+                    self.incoming_broke(primary, session, Purpose::Replicate, &error);
+                }
+            }
+            Command::Learned { replicated, durable } => self.port.publish(replicated, durable),
+            Command::Fetch { token, peer, session, range } => {
+                let deadline_ns = now + SESSION_NS;
+                self.sessions.fetches.push(PendingFetch { token, peer, session, range, deadline_ns });
+            }
+            Command::Event(event) => self.event(event),
+        }
+    }
+
+    fn submit(&mut self, job: Job) {
+        self.executor.submit(Work { store: self.local.store.clone(), job });
+    }
+
+    pub(super) fn is_revoking(&self) -> bool {
+        matches!(self.running, Some(Running::Revoke { .. }))
+    }
+
+    fn event(&mut self, event: Event) {
+        match event {
+            Event::Role { role, epoch } => {
+                info!(self.options.logger, "the role changed"; "role" => ?role, "epoch" => %epoch);
+                let log = if role == Role::Primary { self.log.clone() } else { None };
+                if role == Role::Primary {
+                    self.group_meters.takeovers.add(1);
+                }
+                self.events.push_back(DriverEvent::Role { role, epoch, log });
+            }
+            Event::Refused { peer, reason } => {
+                warn!(self.options.logger, "a peer is refused"; "peer" => %peer, "reason" => %reason);
+                self.group_meters.refused.add(1);
+                self.events.push_back(DriverEvent::Engine(Event::Refused { peer, reason }));
+            }
+            Event::Stopped { reason } => {
+                warn!(self.options.logger, "this member has stopped until its folder is opened again"; "reason" => %reason);
+                self.stopped = Some(reason);
+                self.stop_sessions();
+                self.events.push_back(DriverEvent::Engine(Event::Stopped { reason }));
+            }
+            Event::Undecided { epoch, reason } => {
+                warn!(self.options.logger, "a takeover is undecided"; "epoch" => %epoch, "reason" => %reason);
+                self.events.push_back(DriverEvent::Engine(Event::Undecided { epoch, reason }));
+            }
+            event @ (Event::Peer { .. } | Event::SnapshotNeeded { .. } | Event::HandoverFailed { .. }) => {
+                info!(self.options.logger, "news of the group"; "event" => ?event);
+                self.events.push_back(DriverEvent::Engine(event));
+            }
+        }
+    }
+
+    /// A stopped member takes part in nothing: every connection is ended, which closes every window, too.
+    fn stop_sessions(&mut self) {
+        self.sessions.grants.clear();
+        self.sessions.fetches.clear();
+        for link in self.sessions.outgoing.drain(..) {
+            link.destroy();
+        }
+        for link in self.sessions.incoming.drain(..) {
+            link.destroy();
+        }
+    }
+
+    // ---- what takes effect in order ------------------------------------------------------------------------------
+
+    /// Begins the next one if none is under way; goes on with a revocation. Whether anything happened.
+    pub(super) fn go_on_with_ordered(&mut self, now: u64) -> bool {
+        let mut any = false;
+        loop {
+            if let Some(Running::Revoke { token, deadline_ns }) = self.running {
+                if !self.sessions.revoke(now >= deadline_ns) {
+                    return any;
+                }
+                self.running = None;
+                self.revoked(token);
+                any = true;
+            }
+            if self.running.is_some() {
+                return any;
+            }
+            let Some(next) = self.ordered.pop_front() else { return any };
+            any = true;
+            match next {
+                Ordered::Job { job, history, tail } => {
+                    self.running = Some(Running::Job { history, tail });
+                    self.submit(job);
+                }
+                Ordered::Revoke { token } => {
+                    self.group_meters.revocations.add(1);
+                    self.sessions.begin_revoke();
+                    self.running = Some(Running::Revoke { token, deadline_ns: now + REVOKE_NS });
+                }
+                Ordered::StartTenure { token, quorum, at } => self.start_tenure(token, &quorum, at),
+            }
+        }
+    }
+
+    /// The store has answered the one that was under way.
+    pub(super) fn ordered_done(&mut self, token: Option<Token>) {
+        if let Some(Running::Job { history, tail }) = self.running.take() {
+            self.local.history = history;
+            let tail = tail.unwrap_or(self.local.valid_tail());
+            self.local.restart(tail);
+            self.local.release_cold();
+            self.local.look();
+            if let Some(log) = &self.log {
+                log.raise_limit();
+            }
+        }
+        self.inputs.extend(token.map(|token| Input::Saved { token }));
+    }
+
+    /// Every window is closed and every connection destroyed: only now the log is scanned.
+    fn revoked(&mut self, token: Token) {
+        match self.local.scan(&self.fabric, None) {
+            Ok(scanned) => self.inputs.push_back(Input::Revoked { token, valid_tail: scanned.valid_tail }),
+            Err(error) => self.unreadable(&error),
+        }
+    }
+
+    /// The local log can't be read: the medium, or its mapping, is at fault.
+    fn unreadable(&mut self, error: &SegmentError) {
+        self.medium_failed(windlass_engine::StopReason::FlushFailed, &error.to_string());
+    }
+
+    fn start_tenure(&mut self, token: Token, quorum: &FenceQuorum, at: Lsn) {
+        let geometry = self.local.geometry();
+        let slots = (self.options.config.limits.segments_ahead + 2).max(SLOTS_MIN).next_power_of_two();
+        let slots = usize::try_from(slots).expect("a ring is small");
+        let persisted = self.local.store.persisted().lsn();
+        let start = Lead::start_of(geometry, self.local.log_id(), quorum.epoch(), at, persisted, slots);
+        let durable = self.engine.status().durable;
+        let limit = Lsn(self.local.store.trimmed().0.saturating_add(self.log_retention_bytes()));
+        let lead = Lead::new(start, durable, limit, token, &self.meters);
+        self.log = Some(crate::log::Log::member(crate::log::MemberParts {
+            folder: self.folder.clone(),
+            store: self.local.store.clone(),
+            level: self.options.level,
+            retention_bytes: self.log_retention_bytes(),
+            ahead_segments: self.options.config.limits.segments_ahead,
+            reservation_limit: self.options.reservation_limit,
+            clock: Box::new(self.clock.clone()),
+            meters: self.meters.clone(),
+            logger: self.options.logger.clone(),
+            port: self.port.clone(),
+            tenure: lead.tenure.clone(),
+        }));
+        self.wanted_told = Lsn(0);
+        self.port.forget_wanted();
+        self.lead = Some(lead);
+        self.local.need(geometry.segment_of(at));
+        self.install_segments();
+    }
+
+    /// What the application may use, and what may be kept for backups that lag.
+    fn log_retention_bytes(&self) -> u64 {
+        self.options.retention_bytes.saturating_add(self.options.config.limits.retention_bytes)
+    }
+
+    /// Forgets a tenure that is over and whose log is sealed: from here on the log is what the scan finds.
+    pub(super) fn end_lead(&mut self) {
+        if let Some(tail) = self.lead.as_ref().and_then(Lead::is_over) {
+            self.lead = None;
+            self.local.restart(tail);
+        }
+    }
+
+    fn seal(&mut self, token: Token) {
+        match &mut self.lead {
+            Some(lead) if !lead.is_sealed() => {
+                let deadline = self.clock.now().saturating_add(self.options.reservation_limit);
+                lead.seal(token, deadline);
+            }
+            Some(_) | None => {
+                let tail = self.tail();
+                self.inputs.push_back(Input::Sealed { token, tail });
+            }
+        }
+    }
+
+    // ---- sessions ------------------------------------------------------------------------------------------------
+
+    fn connect(&mut self, peer: MemberId, session: Session, purpose: Purpose, now: u64) {
+        self.group_meters.sessions.add(1);
+        let (fabric, queue) = (&self.fabric, &self.queue);
+        let deadline_ns = now + SESSION_NS;
+        let made =
+            self.sessions.connect(fabric, queue, &mut self.control, peer, session, purpose, deadline_ns);
+        if let Err(error) = made {
+            warn!(self.options.logger, "a session can't be made"; "peer" => %peer, "cause" => %error);
+            if purpose == Purpose::Replicate {
+                self.inputs.push_back(Input::FabricDown { peer, session });
+            }
+        }
+    }
+
+    fn replicate(
+        &mut self,
+        peer: MemberId,
+        session: Session,
+        range: LsnRange,
+        notice: &windlass_engine::Notice,
+        slot: u32,
+    ) -> Result<(), SessionError> {
+        let geometry = self.local.geometry();
+        let mut segments = [None, None];
+        for (at, part) in parts(geometry, range).into_iter().flatten().enumerate() {
+            let number = geometry.segment_of(part.start);
+            segments[at] = Some(self.local.segment(&self.fabric, number)?);
+        }
+        // A session that is gone was reported: its orders are void.
+        let Some(link) = self.sessions.outgoing(peer, session, Purpose::Replicate) else { return Ok(()) };
+        self.group_meters.batches.add(1);
+        self.group_meters.batch_bytes.record(range.bytes());
+        link.replicate(range, notice, slot, segments)
+    }
+
+    fn ungrant(&mut self, session: Session, below: Lsn) {
+        let first = self.local.geometry().segment_of(below);
+        for link in &mut self.sessions.incoming {
+            if link.session == session && link.purpose == Purpose::Replicate {
+                // A failure shows in the connection's state.
+                let _ = link.close_below(first);
+            }
+        }
+        self.local.release_cold();
+    }
+
+    fn parse(&mut self, token: Token, to: Lsn) {
+        match self.local.scan(&self.fabric, Some(to)) {
+            Ok(scanned) => {
+                self.group_meters.parses.add(1);
+                self.group_meters.parsed_records.add(scanned.records);
+                self.inputs.push_back(Input::Parsed { token, valid_tail: scanned.valid_tail });
+            }
+            Err(error) => self.unreadable(&error),
+        }
+    }
+
+    /// Goes on with grants and fetches that waited for an offer or for segments.
+    pub(super) fn go_on_with_pending(&mut self, now: u64) {
+        if !self.sessions.has_pending() || self.is_revoking() || self.stopped.is_some() {
+            return;
+        }
+        let mut at = 0;
+        while at < self.sessions.grants.len() {
+            let grant = self.sessions.grants[at].clone();
+            match self.grant(&grant) {
+                Ok(true) => drop(self.sessions.grants.remove(at)),
+                Ok(false) if now >= grant.deadline_ns => {
+                    self.sessions.grants.remove(at);
+                    self.incoming_broke(grant.peer, grant.session, grant.purpose, &SessionError::TooSlow);
+                }
+                Ok(false) => at += 1,
+                Err(error) => {
+                    self.sessions.grants.remove(at);
+                    self.incoming_broke(grant.peer, grant.session, grant.purpose, &error);
+                }
+            }
+        }
+        let mut at = 0;
+        while at < self.sessions.fetches.len() {
+            let fetch = self.sessions.fetches[at];
+            match self.fetch(&fetch, now) {
+                Ok(true) => drop(self.sessions.fetches.remove(at)),
+                Ok(false) if now < fetch.deadline_ns => at += 1,
+                Ok(false) | Err(_) => {
+                    self.sessions.fetches.remove(at);
+                    self.inputs.push_back(Input::FetchFailed { token: fetch.token });
+                }
+            }
+        }
+    }
+
+    /// Opens what a grant names. `false`: the peer's offer, or a segment, is not there yet.
+    fn grant(&mut self, grant: &PendingGrant) -> Result<bool, SessionError> {
+        let (fabric, queue) = (&self.fabric, &self.queue);
+        if !self.sessions.accept(fabric, queue, &mut self.control, grant)? {
+            return Ok(false);
+        }
+        let (first, last) = self.sessions.segments_of(grant.range);
+        let (mut is_whole, mut opened) = (true, Vec::new());
+        for number in first..=last {
+            if grant.range.is_empty() {
+                break;
+            }
+            match self.local.segment(&self.fabric, number) {
+                Ok(segment) => opened.push((number, segment)),
+                Err(SegmentError::NotReady { .. }) => is_whole = false,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if !is_whole {
+            return Ok(false);
+        }
+        let Some(link) = self.sessions.incoming(grant.peer, grant.session, grant.purpose) else {
+            return Ok(false);
+        };
+        for (number, segment) in opened {
+            if !link.has(number) {
+                link.open(&self.fabric, number, segment)?;
+            }
+        }
+        link.announce(grant.token, grant.range.end);
+        Ok(true)
+    }
+
+    /// Begins to read what a fetch names. `false`: a segment to read into is not there yet.
+    fn fetch(&mut self, fetch: &PendingFetch, now: u64) -> Result<bool, SessionError> {
+        let (first, last) = self.sessions.segments_of(fetch.range);
+        let mut segments = Vec::new();
+        for number in first..=last {
+            match self.local.segment(&self.fabric, number) {
+                Ok(segment) => segments.push(segment),
+                Err(SegmentError::NotReady { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let is_new = self.sessions.outgoing(fetch.peer, fetch.session, Purpose::Fetch).is_none();
+        if is_new {
+            self.connect(fetch.peer, fetch.session, Purpose::Fetch, now);
+        }
+        if segments.len() as u64 != last - first + 1 {
+            return Ok(false);
+        }
+        let Some(link) = self.sessions.outgoing(fetch.peer, fetch.session, Purpose::Fetch) else {
+            return Err(SessionError::TooSlow);
+        };
+        self.group_meters.fetched_bytes.add(fetch.range.bytes());
+        link.fetch(fetch.token, fetch.range, segments, now + SESSION_NS);
+        Ok(true)
+    }
+}

@@ -1,0 +1,144 @@
+//! Work on the store that may wait for the disk, and who does it: threads in production, the caller in a simulation.
+//!
+//! Work of one lane is done in the order submitted; lanes are independent of each other. Flushing has a lane of its own, since
+//! commits wait for it; making segments has one, since it takes long.
+
+use std::sync::Arc;
+
+use windlass_engine::{Persisted, StopReason, Token};
+use windlass_log::{Lsn, Superblock};
+use windlass_store::disk::Disk;
+use windlass_store::{PrepareError, Prepared, Store};
+
+/// Which lane work belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lane {
+    /// Flushes of log bytes.
+    Flush,
+    /// Changes of the superblock, and what goes with them.
+    Superblock,
+    /// Segments ahead of need.
+    Prepare,
+}
+
+/// A change of the superblock.
+pub(crate) type Change = Box<dyn FnOnce(&mut Superblock) + Send>;
+
+pub(crate) enum Job {
+    Flush { token: Token, to: Lsn },
+    Save { token: Token, change: Change },
+    Cut { token: Token, at: Lsn, change: Change },
+    Reset { token: Token, at: Lsn, change: Change },
+    Trim { to: Lsn, drained: Lsn, change: Change },
+    Prepare { tail: Lsn },
+}
+
+/// One piece of work.
+pub struct Work<D: Disk> {
+    pub(crate) store: Arc<Store<D>>,
+    pub(crate) job: Job,
+}
+
+/// What became of it.
+pub struct Done(pub(crate) Outcome);
+
+pub(crate) enum Outcome {
+    Flushed {
+        token: Token,
+        persisted: Persisted,
+    },
+    Saved {
+        token: Token,
+    },
+    Cut {
+        token: Token,
+    },
+    Trimmed,
+    Prepared(Result<Prepared, PrepareError>),
+    /// The medium failed: nothing can be acknowledged any more.
+    Failed {
+        reason: StopReason,
+        cause: String,
+    },
+}
+
+impl<D: Disk> Work<D> {
+    /// Where it belongs.
+    #[must_use]
+    pub fn lane(&self) -> Lane {
+        match self.job {
+            Job::Flush { .. } => Lane::Flush,
+            Job::Save { .. } | Job::Cut { .. } | Job::Reset { .. } | Job::Trim { .. } => Lane::Superblock,
+            Job::Prepare { .. } => Lane::Prepare,
+        }
+    }
+
+    /// Does it; waits for the disk.
+    #[must_use]
+    pub fn run(self) -> Done {
+        let Work { store, job } = self;
+        let failed = |cause: String| Outcome::Failed { reason: StopReason::FlushFailed, cause };
+        Done(match job {
+            Job::Flush { token, to } => match store.flush(to) {
+                Ok(persisted) => Outcome::Flushed { token, persisted: Persisted(persisted.lsn()) },
+                Err(error) => failed(error.to_string()),
+            },
+            Job::Save { token, change } => match store.update(change) {
+                Ok(()) => Outcome::Saved { token },
+                Err(error) => failed(error.to_string()),
+            },
+            Job::Cut { token, at, change } => match store.cut_with(at, change) {
+                Ok(()) => Outcome::Cut { token },
+                Err(error) => failed(error.to_string()),
+            },
+            Job::Reset { token, at, change } => match store.reset_with(at, change) {
+                Ok(()) => Outcome::Cut { token },
+                Err(error) => failed(error.to_string()),
+            },
+            Job::Trim { to, drained, change } => match store.update(change) {
+                Ok(()) => match store.trim(to, drained) {
+                    Ok(()) => Outcome::Trimmed,
+                    Err(error) => failed(error.to_string()),
+                },
+                Err(error) => failed(error.to_string()),
+            },
+            Job::Prepare { tail } => Outcome::Prepared(store.prepare_step(tail)),
+        })
+    }
+}
+
+/// Does work and hands back what became of it.
+pub trait Executor<D: Disk>: Send + 'static {
+    /// Takes work on. Never waits.
+    fn submit(&mut self, work: Work<D>);
+
+    /// What is done, if anything. Never waits.
+    fn poll(&mut self) -> Option<Done>;
+}
+
+/// Does each piece of work as soon as it is submitted, on the caller's thread.
+pub struct InlineExecutor(std::collections::VecDeque<Done>);
+
+impl InlineExecutor {
+    /// An executor with nothing to do.
+    #[must_use]
+    pub fn new() -> InlineExecutor {
+        InlineExecutor(std::collections::VecDeque::new())
+    }
+}
+
+impl Default for InlineExecutor {
+    fn default() -> InlineExecutor {
+        InlineExecutor::new()
+    }
+}
+
+impl<D: Disk> Executor<D> for InlineExecutor {
+    fn submit(&mut self, work: Work<D>) {
+        self.0.push_back(work.run());
+    }
+
+    fn poll(&mut self) -> Option<Done> {
+        self.0.pop_front()
+    }
+}

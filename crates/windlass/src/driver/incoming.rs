@@ -1,0 +1,456 @@
+//! The responder's end of a session: a backup that lets a primary write, or a member that lets a candidate read.
+//!
+//! ```text
+//!  offer + Grant → accept ──▶ → ready → bind slots and segments → bound → keys ──▶ → GrantDone
+//!  receive completion → read the slot, post the receive again → Notice
+//!  Acknowledge → [write (with immediate): acknowledgement] → AcknowledgeDone
+//!  Revoke → invalidate every window → completions seen → close → drained → destroy → only then the log is scanned
+//! ```
+//!
+//! Windows leave out the segments' header pages, and belong to this one connection: a deposed primary can reach neither the log
+//! nor a watermark.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+
+use windlass_engine::{Acknowledgement, Heartbeat, Input, Notice, Session, Token};
+use windlass_fabric::{
+    Access, Completion, Connection, ConnectionId, ConnectionOptions, ConnectionState, Fabric, Memory,
+    Operation, Receive, RemoteRange, Request, Window,
+};
+use windlass_log::{Geometry, Lsn, MemberId, SEGMENT_HEADER_BYTES};
+
+use super::memory::Segment;
+use super::outgoing::{SEND_DEPTH, SessionError};
+use super::slots::{self, ACKNOWLEDGEMENT_RECEIVES, Buffer, POST_BYTES, RETURNED_AT};
+use super::work::{self, WorkKind};
+use crate::control::{Frame, Purpose};
+
+/// The id of the slots' bind: above every segment number.
+const SLOTS_BIND: u64 = (1 << 56) - 1;
+/// Receives beyond one for each notice slot.
+const RECEIVES_SPARE: u32 = 4;
+/// Slots of the send queue kept free for acknowledgements and invalidations.
+const SENDS_KEPT: u32 = 32;
+
+/// A window that is, or is about to be, open to the peer. The window goes before the region.
+struct Granted<F: Fabric> {
+    window: F::Window,
+    /// What the peer needs, once the bind is posted.
+    key: Option<RemoteRange>,
+    is_bound: bool,
+    /// The part of the segment that is open.
+    range: Range<u64>,
+    segment: Arc<Segment<F>>,
+}
+
+/// A grant that waits to be bound.
+struct Grant {
+    token: Option<Token>,
+    up_to: Lsn,
+}
+
+/// How far the end of a session has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Ending {
+    /// It has not begun.
+    Open,
+    /// Invalidations are under way.
+    Invalidating { under_way: u32 },
+    /// Closed; its queues drain.
+    Draining,
+}
+
+/// A responder's session. See the module.
+pub(crate) struct Incoming<F: Fabric> {
+    pub(crate) peer: MemberId,
+    pub(crate) session: Session,
+    pub(crate) purpose: Purpose,
+    /// When it must be connected.
+    deadline_ns: u64,
+    geometry: Geometry,
+    notice_slots: u32,
+    inline: bool,
+    connection: F::Connection,
+    slots_window: Option<F::Window>,
+    slots_key: Option<RemoteRange>,
+    slots_bound: bool,
+    slots: Buffer<F>,
+    scratch: Buffer<F>,
+    segments: BTreeMap<u64, Granted<F>>,
+    /// Windows whose invalidation is under way, oldest first: kept until its completion was seen.
+    closing: VecDeque<Granted<F>>,
+    grants: VecDeque<Grant>,
+    up_to: Lsn,
+    /// Where the primary takes acknowledgements.
+    acknowledgement_slot: Option<RemoteRange>,
+    acknowledgement: Option<Acknowledgement>,
+    acknowledging: bool,
+    /// Acknowledgements sent with an immediate.
+    immediates: u64,
+    /// Notices taken.
+    consumed: u64,
+    heartbeat_last: [u8; Heartbeat::BYTES],
+    ending: Ending,
+    /// The connection or a posted window operation failed: its windows are dropped, not invalidated.
+    is_broken: bool,
+}
+
+impl<F: Fabric> Incoming<F> {
+    /// Makes this end and begins to connect it to the peer's.
+    #[expect(clippy::too_many_arguments, reason = "who, what, where and with what")]
+    pub(crate) fn new(
+        fabric: &F,
+        queue: &F::CompletionQueue,
+        geometry: Geometry,
+        notice_slots: u32,
+        peer: MemberId,
+        session: Session,
+        purpose: Purpose,
+        endpoint: &[u8],
+        deadline_ns: u64,
+    ) -> Result<Incoming<F>, SessionError> {
+        let inline_bytes = u32::try_from(POST_BYTES).expect("a slot is short");
+        let inline = fabric.capabilities().inline_bytes_max >= inline_bytes;
+        let receives = match purpose {
+            Purpose::Replicate => notice_slots + RECEIVES_SPARE,
+            Purpose::Fetch => 1,
+        };
+        let mut connection = fabric.connection(
+            queue,
+            &ConnectionOptions {
+                send_depth: SEND_DEPTH,
+                receive_depth: receives,
+                inline_bytes: if inline { inline_bytes } else { 0 },
+            },
+        )?;
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::WINDOW_BIND;
+        let slots = Buffer::new(fabric, slots::slots_bytes(notice_slots), access)?;
+        let scratch = Buffer::new(fabric, slots::STRIDE_BYTES, Access::NONE)?;
+        let slots_window = match purpose {
+            Purpose::Replicate => Some(fabric.allocate_window()?),
+            Purpose::Fetch => None,
+        };
+        for _ in 0..receives {
+            connection.post_receives(&[Receive { id: work::id(WorkKind::Receive, 0), into: None }])?;
+        }
+        connection.connect(endpoint)?;
+        Ok(Incoming {
+            peer,
+            session,
+            purpose,
+            deadline_ns,
+            geometry,
+            notice_slots,
+            inline,
+            connection,
+            slots_window,
+            slots_key: None,
+            slots_bound: purpose == Purpose::Fetch,
+            slots,
+            scratch,
+            segments: BTreeMap::new(),
+            closing: VecDeque::new(),
+            grants: VecDeque::new(),
+            up_to: Lsn(0),
+            acknowledgement_slot: None,
+            acknowledgement: None,
+            acknowledging: false,
+            immediates: 0,
+            consumed: 0,
+            heartbeat_last: [0; Heartbeat::BYTES],
+            ending: Ending::Open,
+            is_broken: false,
+        })
+    }
+
+    pub(crate) fn connection_id(&self) -> ConnectionId {
+        self.connection.id()
+    }
+
+    pub(crate) fn endpoint(&self) -> Vec<u8> {
+        self.connection.endpoint().to_vec()
+    }
+
+    /// Whether a segment is open, or about to be.
+    pub(crate) fn has(&self, segment: u64) -> bool {
+        self.segments.contains_key(&segment)
+    }
+
+    /// Opens `[from, to)` of a segment's bytes to the peer, once it can.
+    pub(crate) fn open(
+        &mut self,
+        fabric: &F,
+        number: u64,
+        segment: Arc<Segment<F>>,
+    ) -> Result<(), SessionError> {
+        let window = fabric.allocate_window()?;
+        let range = SEGMENT_HEADER_BYTES..self.geometry.segment_bytes();
+        self.segments.insert(number, Granted { window, key: None, is_bound: false, range, segment });
+        Ok(())
+    }
+
+    /// Notes that `token` is to be answered, and the peer told, once everything opened so far is bound.
+    pub(crate) fn announce(&mut self, token: Option<Token>, up_to: Lsn) {
+        self.grants.push_back(Grant { token, up_to });
+    }
+
+    /// The primary's acknowledgement slot is open.
+    pub(crate) fn set_acknowledgement_slot(&mut self, slot: RemoteRange) {
+        self.acknowledgement_slot = Some(slot);
+    }
+
+    /// Writes this acknowledgement as soon as the slot is known and the one before is done.
+    pub(crate) fn acknowledge(&mut self, acknowledgement: Acknowledgement) -> Result<(), SessionError> {
+        self.acknowledgement = Some(acknowledgement);
+        self.post_acknowledgement()
+    }
+
+    fn post_acknowledgement(&mut self) -> Result<(), SessionError> {
+        let (Some(slot), false) = (self.acknowledgement_slot, self.acknowledging) else { return Ok(()) };
+        if self.connection.state() != ConnectionState::Ready {
+            return Ok(());
+        }
+        let Some(acknowledgement) = self.acknowledgement.take() else { return Ok(()) };
+        let bytes = acknowledgement.encode();
+        let source = self.scratch.source(0, &bytes, self.inline);
+        let to = slot.at(0);
+        let wakes = self.immediates < self.returned() + u64::from(ACKNOWLEDGEMENT_RECEIVES);
+        let operation = if wakes {
+            Operation::WriteImmediate { source, to, immediate: 0 }
+        } else {
+            Operation::Write { source, to }
+        };
+        let id = work::id(WorkKind::Acknowledge, 0);
+        self.connection.post(&[Request { id, operation, signalled: true }])?;
+        self.immediates += u64::from(wakes);
+        self.acknowledging = true;
+        Ok(())
+    }
+
+    /// Receives that the primary says it has posted again: the largest count in any slot that is no nonsense.
+    fn returned(&self) -> u64 {
+        (0..=self.notice_slots)
+            .map(|slot| self.slots.memory.load(u64::from(slot) * slots::STRIDE_BYTES + RETURNED_AT))
+            .filter(|returned| *returned <= self.immediates)
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// Goes on as far as it can without waiting. Frames for the peer and inputs for the engine are added.
+    pub(crate) fn turn(
+        &mut self,
+        now: u64,
+        frames: &mut Vec<Frame>,
+        inputs: &mut VecDeque<Input>,
+    ) -> Result<(), SessionError> {
+        if self.ending != Ending::Open {
+            return Ok(());
+        }
+        match self.connection.state() {
+            ConnectionState::Error(cause) => return Err(SessionError::Broken(cause)),
+            ConnectionState::Initial | ConnectionState::Connecting => {
+                return if now >= self.deadline_ns { Err(SessionError::TooSlow) } else { Ok(()) };
+            }
+            ConnectionState::Ready => {}
+        }
+        self.bind()?;
+        if self.is_bound()
+            && let Some(up_to) = self.grants.iter().map(|grant| grant.up_to).max()
+        {
+            self.up_to = self.up_to.max(up_to);
+            frames.push(self.keys());
+            for grant in self.grants.drain(..) {
+                inputs.extend(grant.token.map(|token| Input::GrantDone { token }));
+            }
+        }
+        self.post_acknowledgement()?;
+        if self.purpose == Purpose::Replicate {
+            inputs.extend(self.look_at_heartbeat());
+        }
+        Ok(())
+    }
+
+    /// Posts the binds that are due, as far as the queue has room.
+    fn bind(&mut self) -> Result<(), SessionError> {
+        if let Some(window) = self.slots_window.as_mut().filter(|window| !window.is_bound()) {
+            let range = 0..slots::slots_bytes(self.notice_slots);
+            let id = work::id(WorkKind::Bind, SLOTS_BIND);
+            let region = &self.slots.region;
+            self.slots_key = Some(self.connection.bind(id, window, region, range, Access::REMOTE_WRITE)?);
+        }
+        let access = match self.purpose {
+            Purpose::Replicate => Access::REMOTE_WRITE,
+            Purpose::Fetch => Access::REMOTE_READ,
+        };
+        for (number, granted) in &mut self.segments {
+            if granted.key.is_some() {
+                continue;
+            }
+            if self.connection.outstanding().sends + SENDS_KEPT >= SEND_DEPTH {
+                break;
+            }
+            let id = work::id(WorkKind::Bind, *number);
+            let range = granted.range.clone();
+            let region = &granted.segment.region;
+            granted.key = Some(self.connection.bind(id, &mut granted.window, region, range, access)?);
+        }
+        Ok(())
+    }
+
+    fn is_bound(&self) -> bool {
+        self.slots_bound && self.segments.values().all(|granted| granted.is_bound)
+    }
+
+    /// Everything that is open, for the peer. Also again after the control connection was lost.
+    pub(crate) fn keys(&self) -> Frame {
+        let none = RemoteRange { address: 0, bytes: 0, key: windlass_fabric::RemoteKey(0) };
+        let bound = self.segments.iter().filter(|(_, granted)| granted.is_bound);
+        Frame::Keys {
+            session: self.session,
+            purpose: self.purpose,
+            slots: self.slots_key.unwrap_or(none),
+            up_to: self.up_to,
+            segments: bound.filter_map(|(number, granted)| Some((*number, granted.key?))).collect(),
+        }
+    }
+
+    /// Whether the peer was told anything yet.
+    pub(crate) fn has_keys(&self) -> bool {
+        self.up_to > Lsn(0)
+    }
+
+    fn look_at_heartbeat(&mut self) -> Option<Input> {
+        let mut bytes = [0; Heartbeat::BYTES];
+        self.slots.memory.read(slots::heartbeat_at(self.notice_slots), &mut bytes);
+        if bytes == self.heartbeat_last {
+            return None;
+        }
+        // Torn: the next turn sees it whole.
+        let heartbeat = Heartbeat::decode(&bytes).ok()?;
+        self.heartbeat_last = bytes;
+        (heartbeat.session == self.session).then_some(Input::Heartbeat { heartbeat })
+    }
+
+    /// Takes back the windows of segments below `first`: they are persisted here.
+    pub(crate) fn close_below(&mut self, first: u64) -> Result<(), SessionError> {
+        let below: Vec<u64> = self.segments.range(..first).map(|(number, _)| *number).collect();
+        for number in below {
+            if self.connection.outstanding().sends + SENDS_KEPT / 2 >= SEND_DEPTH {
+                // Asked again with the next segment.
+                return Ok(());
+            }
+            let Some(mut granted) = self.segments.remove(&number) else { continue };
+            if granted.window.is_bound() {
+                let id = work::id(WorkKind::Invalidate, 0);
+                self.is_broken |= self.connection.invalidate(id, &mut granted.window).is_err();
+                self.closing.push_back(granted);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a completion of this connection.
+    pub(crate) fn completed(
+        &mut self,
+        completion: &Completion,
+        inputs: &mut VecDeque<Input>,
+    ) -> Result<(), SessionError> {
+        let success = completion.status.is_success();
+        match work::kind(completion.id) {
+            Some(WorkKind::Invalidate) => {
+                self.closing.pop_front();
+                if let Ending::Invalidating { under_way } = &mut self.ending {
+                    *under_way = under_way.saturating_sub(1);
+                }
+                self.is_broken |= !success;
+            }
+            Some(WorkKind::Receive) if success && self.ending == Ending::Open => self.noticed(inputs)?,
+            Some(WorkKind::Acknowledge) if success => {
+                self.acknowledging = false;
+                inputs.push_back(Input::AcknowledgeDone { session: self.session });
+            }
+            Some(WorkKind::Bind) if success => {
+                let low = completion.id & SLOTS_BIND;
+                if low == SLOTS_BIND {
+                    self.slots_bound = true;
+                } else if let Some(granted) = self.segments.get_mut(&low) {
+                    granted.is_bound = true;
+                }
+            }
+            Some(
+                WorkKind::Batch
+                | WorkKind::Beat
+                | WorkKind::Read
+                | WorkKind::Receive
+                | WorkKind::Acknowledge
+                | WorkKind::Bind,
+            )
+            | None => {}
+        }
+        if success { Ok(()) } else { Err(SessionError::Failed(completion.status)) }
+    }
+
+    /// A notice has arrived: its slot is read before its credit goes back (R-13).
+    fn noticed(&mut self, inputs: &mut VecDeque<Input>) -> Result<(), SessionError> {
+        let slot = u32::try_from(self.consumed % u64::from(self.notice_slots)).expect("below a u32");
+        let mut bytes = [0; Notice::BYTES];
+        self.slots.memory.read(slots::notice_at(slot), &mut bytes);
+        self.consumed += 1;
+        self.connection.post_receives(&[Receive { id: work::id(WorkKind::Receive, 0), into: None }])?;
+        let notice = Notice::decode(&bytes).ok().filter(|notice| notice.session == self.session);
+        inputs.push_back(Input::Notice { session: self.session, notice });
+        Ok(())
+    }
+
+    /// Begins to take everything back.
+    pub(crate) fn begin_end(&mut self) {
+        if self.ending != Ending::Open {
+            return;
+        }
+        let mut under_way = u32::try_from(self.closing.len()).unwrap_or(u32::MAX);
+        if self.connection.state() == ConnectionState::Ready && !self.is_broken {
+            let windows = self.segments.values_mut().map(|granted| &mut granted.window);
+            for window in windows.chain(&mut self.slots_window) {
+                if window.is_bound() {
+                    match self.connection.invalidate(work::id(WorkKind::Invalidate, 0), window) {
+                        Ok(()) => under_way += 1,
+                        Err(_) => self.is_broken = true,
+                    }
+                }
+            }
+        }
+        self.ending = Ending::Invalidating { under_way };
+    }
+
+    /// Goes on with the end. `true` once it may be destroyed: every invalidation's completion was seen, or proves nothing because the
+    /// connection broke, and the queues are drained.
+    pub(crate) fn end(&mut self) -> bool {
+        if let Ending::Invalidating { under_way } = self.ending {
+            let is_error = matches!(self.connection.state(), ConnectionState::Error(_));
+            if under_way > 0 && !self.is_broken && !is_error {
+                return false;
+            }
+            self.connection.close();
+            self.ending = Ending::Draining;
+        }
+        let outstanding = self.connection.outstanding();
+        outstanding.sends == 0 && outstanding.receives == 0
+    }
+
+    /// Ends the session: when this returns no byte lands any more, and no window of it opens anything.
+    pub(crate) fn destroy(self) {
+        let Incoming { connection, slots_window, segments, closing, is_broken, .. } = self;
+        if is_broken {
+            // Flushed invalidations prove nothing: dropping a window unbinds it, and it must not outlive the connection bound.
+            drop(slots_window);
+            drop((segments, closing));
+            connection.destroy();
+        } else {
+            connection.destroy();
+            drop(slots_window);
+            drop((segments, closing));
+        }
+    }
+}

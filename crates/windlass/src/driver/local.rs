@@ -1,0 +1,220 @@
+//! The local log while somebody else writes it: registered segments, the scan of what arrives, segments ahead of need.
+
+use std::sync::Arc;
+
+use windlass_fabric::Fabric;
+use windlass_log::{EpochHistory, Fetched, Geometry, Image, LogId, Lsn, Scan, Shape, Step, StopReason};
+use windlass_store::disk::Disk;
+use windlass_store::{MemoryError, PrepareError, Store};
+
+use super::executor::{Executor, Job, Work};
+use super::memory::{Segment, SegmentError, Segments};
+
+/// How long to wait after a segment could not be made.
+const RETRY_NS: u64 = 100_000_000;
+
+/// The local log. See the module.
+pub(crate) struct Local<F: Fabric, D: Disk> {
+    pub(crate) store: Arc<Store<D>>,
+    pub(crate) segments: Segments<F>,
+    geometry: Geometry,
+    log_id: LogId,
+    /// The history saved last.
+    pub(crate) history: EpochHistory,
+    scan: Scan,
+    preparing: Preparing,
+}
+
+#[derive(Debug)]
+struct Preparing {
+    /// Work is under way for this tail.
+    busy: Option<Lsn>,
+    /// Where the tail was when nothing more was due.
+    idle_at: Option<Lsn>,
+    /// The highest segment that somebody waits for.
+    needed: u64,
+    is_due: bool,
+    retry_at_ns: u64,
+    failure: Option<PrepareError>,
+}
+
+/// The segments' memory as an image to scan.
+struct Mapped<'a, F: Fabric, D: Disk> {
+    segments: &'a mut Segments<F>,
+    fabric: &'a F,
+    store: &'a Store<D>,
+    geometry: Geometry,
+}
+
+impl<F: Fabric, D: Disk> Image for Mapped<'_, F, D> {
+    type Error = SegmentError;
+
+    fn read(&mut self, lsn: Lsn, into: &mut [u8]) -> Result<Fetched, SegmentError> {
+        let number = self.geometry.segment_of(lsn);
+        match self.segments.obtain(self.fabric, self.store, number) {
+            Ok(segment) => {
+                segment.memory.copy_out(self.geometry.offset_of(lsn), into);
+                Ok(Fetched::Whole)
+            }
+            Err(SegmentError::NotReady { .. } | SegmentError::Store(MemoryError::Purged { .. })) => {
+                Ok(Fetched::Missing)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The end of what a scan found valid, and why it went no further.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Scanned {
+    pub(crate) valid_tail: Lsn,
+    pub(crate) reason: StopReason,
+    pub(crate) records: u64,
+}
+
+impl<F: Fabric, D: Disk> Local<F, D> {
+    pub(crate) fn new(store: Arc<Store<D>>, history: EpochHistory, tail: Lsn) -> Local<F, D> {
+        let (geometry, log_id) = (store.geometry(), store.log_id());
+        let scan = Scan::new(Shape { geometry, log_id, history: history.clone() }, tail, None);
+        let preparing =
+            Preparing { busy: None, idle_at: None, needed: 0, is_due: true, retry_at_ns: 0, failure: None };
+        Local { store, segments: Segments::new(), geometry, log_id, history, scan, preparing }
+    }
+
+    pub(crate) fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    pub(crate) fn log_id(&self) -> LogId {
+        self.log_id
+    }
+
+    /// The end of what was found valid so far.
+    pub(crate) fn valid_tail(&self) -> Lsn {
+        self.scan.at()
+    }
+
+    /// Goes on from `tail` under the history saved last.
+    pub(crate) fn restart(&mut self, tail: Lsn) {
+        let shape = Shape { geometry: self.geometry, log_id: self.log_id, history: self.history.clone() };
+        self.scan = Scan::new(shape, tail, None);
+    }
+
+    /// Parses and checksums what lies behind the valid tail, up to `until` at most.
+    pub(crate) fn scan(&mut self, fabric: &F, until: Option<Lsn>) -> Result<Scanned, SegmentError> {
+        let from = self.scan.at();
+        self.scan.set_until(until.unwrap_or(Lsn(u64::MAX)).max(from));
+        let mut image =
+            Mapped { segments: &mut self.segments, fabric, store: &self.store, geometry: self.geometry };
+        let mut records = 0;
+        loop {
+            match self.scan.step(&mut image) {
+                Ok(Step::Record(_)) => records += 1,
+                Ok(Step::Stop(stop)) => {
+                    if stop.reason != StopReason::Reached {
+                        // What was copied out here may change: the next look takes it afresh.
+                        self.restart(stop.lsn);
+                    }
+                    return Ok(Scanned { valid_tail: stop.lsn, reason: stop.reason, records });
+                }
+                Err(windlass_log::ScanError::Image { error, .. }) => return Err(error),
+                // As if it were not there yet: the engine has it sent again.
+                Err(windlass_log::ScanError::Memory { lsn, .. }) => {
+                    self.restart(lsn);
+                    return Ok(Scanned { valid_tail: lsn, reason: StopReason::Blank, records });
+                }
+            }
+        }
+    }
+
+    /// The segment, registered. When it is not ready it is asked for.
+    pub(crate) fn segment(&mut self, fabric: &F, number: u64) -> Result<Arc<Segment<F>>, SegmentError> {
+        let found = self.segments.obtain(fabric, &self.store, number);
+        if let Err(SegmentError::NotReady { .. }) = found {
+            self.need(number);
+        }
+        found
+    }
+
+    /// Somebody waits for this segment.
+    pub(crate) fn need(&mut self, number: u64) {
+        self.preparing.needed = self.preparing.needed.max(number);
+        self.preparing.is_due = true;
+    }
+
+    /// Something has changed that may leave work for the helper: a trim, a cut, a refused append.
+    pub(crate) fn look(&mut self) {
+        self.preparing.is_due = true;
+    }
+
+    /// Why no segment could be made, if so.
+    pub(crate) fn prepare_failure(&self) -> Option<&PrepareError> {
+        self.preparing.failure.as_ref()
+    }
+
+    /// Submits the next piece of preparation, if one is due.
+    pub(crate) fn prepare(&mut self, executor: &mut impl Executor<D>, tail: Lsn, now: u64) {
+        let preparing = &mut self.preparing;
+        if preparing.busy.is_some() || now < preparing.retry_at_ns {
+            return;
+        }
+        // The store keeps two segments ready beyond the tail that it is told.
+        let reach = self.geometry.first_record(preparing.needed.saturating_sub(1));
+        let tail = tail.max(reach);
+        let quarter = self.geometry.segment_bytes() / 4;
+        let has_moved = preparing.idle_at.is_none_or(|idle| tail.0 >= idle.0 + quarter);
+        if !preparing.is_due && !has_moved {
+            return;
+        }
+        preparing.busy = Some(tail);
+        executor.submit(Work { store: Arc::clone(&self.store), job: Job::Prepare { tail } });
+    }
+
+    /// A piece of preparation is done. Whether a segment is new.
+    pub(crate) fn prepared(
+        &mut self,
+        result: Result<windlass_store::Prepared, PrepareError>,
+        now: u64,
+    ) -> bool {
+        let tail = self.preparing.busy.take();
+        match result {
+            Ok(windlass_store::Prepared::Idle) => {
+                self.preparing.idle_at = tail;
+                self.preparing.is_due = false;
+                self.preparing.needed = 0;
+                self.preparing.failure = None;
+                false
+            }
+            Ok(windlass_store::Prepared::Segment { .. }) => {
+                self.preparing.is_due = true;
+                self.preparing.failure = None;
+                true
+            }
+            Ok(
+                windlass_store::Prepared::Populated { .. }
+                | windlass_store::Prepared::Marked { .. }
+                | windlass_store::Prepared::Recycled { .. },
+            ) => {
+                self.preparing.is_due = true;
+                false
+            }
+            Err(error) => {
+                self.preparing.failure = Some(error);
+                self.preparing.is_due = true;
+                self.preparing.retry_at_ns = now + RETRY_NS;
+                false
+            }
+        }
+    }
+
+    /// When preparation is to be tried again after a failure.
+    pub(crate) fn retry_at(&self) -> Option<u64> {
+        self.preparing.failure.as_ref().map(|_| self.preparing.retry_at_ns)
+    }
+
+    /// Lets go of segments that are persisted here and that nobody holds.
+    pub(crate) fn release_cold(&mut self) {
+        let persisted = self.store.persisted().lsn().max(self.store.trimmed());
+        self.segments.release_below(self.geometry.segment_of(persisted));
+    }
+}

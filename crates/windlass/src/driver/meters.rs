@@ -1,0 +1,73 @@
+//! What a member of a group counts beyond its log.
+
+use crate::metrics::{Counter, Histogram, HistogramSnapshot};
+
+/// Counted while the driver runs.
+#[derive(Debug, Default)]
+pub(crate) struct GroupMeters {
+    pub(crate) batches: Counter,
+    pub(crate) batch_bytes: Histogram,
+    pub(crate) acknowledgements: Counter,
+    pub(crate) parses: Counter,
+    pub(crate) parsed_records: Counter,
+    pub(crate) takeovers: Counter,
+    pub(crate) step_downs: Counter,
+    pub(crate) sessions: Counter,
+    pub(crate) sessions_broken: Counter,
+    pub(crate) revocations: Counter,
+    pub(crate) fetched_bytes: Counter,
+    pub(crate) cuts: Counter,
+    pub(crate) refused: Counter,
+}
+
+/// What a member of a group counts, at one moment.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct GroupMetrics {
+    /// Batches written to backups.
+    pub batches: u64,
+    /// Log bytes of a batch.
+    pub batch_bytes: HistogramSnapshot,
+    /// Acknowledgements written to a primary.
+    pub acknowledgements: u64,
+    /// Times that arrived bytes were parsed.
+    pub parses: u64,
+    /// Records found valid among them.
+    pub parsed_records: u64,
+    /// Tenures begun by this member.
+    pub takeovers: u64,
+    /// Tenures of this member that ended.
+    pub step_downs: u64,
+    /// Sessions made, at either end.
+    pub sessions: u64,
+    /// Sessions that broke.
+    pub sessions_broken: u64,
+    /// Times that all windows were taken back.
+    pub revocations: u64,
+    /// Bytes fetched as a candidate.
+    pub fetched_bytes: u64,
+    /// Times that the local log was cut.
+    pub cuts: u64,
+    /// Peers refused by the engine.
+    pub refused: u64,
+}
+
+impl GroupMeters {
+    pub(crate) fn snapshot(&self) -> GroupMetrics {
+        GroupMetrics {
+            batches: self.batches.value(),
+            batch_bytes: self.batch_bytes.snapshot(),
+            acknowledgements: self.acknowledgements.value(),
+            parses: self.parses.value(),
+            parsed_records: self.parsed_records.value(),
+            takeovers: self.takeovers.value(),
+            step_downs: self.step_downs.value(),
+            sessions: self.sessions.value(),
+            sessions_broken: self.sessions_broken.value(),
+            revocations: self.revocations.value(),
+            fetched_bytes: self.fetched_bytes.value(),
+            cuts: self.cuts.value(),
+            refused: self.refused.value(),
+        }
+    }
+}

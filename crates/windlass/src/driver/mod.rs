@@ -1,0 +1,714 @@
+//! The driver: joins the engine, a fabric, the store and a control plane. DESIGN.md section 9.2.
+//!
+//! A [`Driver`] does what the engine orders and tells it what happened. It is stepped: [`Driver::step`] takes one turn and never
+//! waits, [`Driver::wait`] waits for the next reason to take one. There is no thread, no real time and no randomness in here: work
+//! that may wait for the disk goes to an [`Executor`], time comes from a [`Clock`], frames from a [`ControlPlane`]. A pump thread
+//! steps it in production (`node`), a simulator by hand; both run this code.
+//!
+//! ```text
+//!                    ┌────────────── Driver ──────────────┐
+//!  appends ─ drain ─▶│                                    │◀─▶ fabric: sessions (outgoing, incoming), windows
+//!  commits ◀─ marks ─│ inputs ─▶ Engine ─▶ commands ─▶ ...│◀─▶ control plane: frames
+//!  requests ────────▶│                                    │──▶ executor: flush, superblock, segments
+//!                    └────────────────────────────────────┘
+//! ```
+//!
+//! A turn, in order: completions, finished work, frames, requests, the drain, the sessions; then the engine; then its commands.
+//! Commands that must take effect one after the other (`Save`, `Cut`, `Reset`, `Trim`, `Revoke`, `StartTenure`) queue.
+//!
+//! Rules kept here: R-2 (a connection is destroyed before a segment is recycled or cut; what a request may still touch is held by
+//! it), R-4 (arrived bytes are parsed against the history), R-6 (memory comes from a store that has begun), R-9 and R-10 (deadlines of
+//! reservations and seals), R-13 (a notice is read before its credit goes back), R-16 (nothing of a session that was
+//! disconnected counts).
+
+mod execute;
+mod executor;
+mod incoming;
+mod lead;
+mod local;
+mod memory;
+mod meters;
+mod outgoing;
+mod port;
+mod sessions;
+mod slots;
+pub(crate) mod state;
+mod work;
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use slog::{Logger, info, warn};
+use windlass_engine::{
+    Config, Engine, Event, Identity, Input, LsnRange, Opening, Role, Status, StopReason, Token,
+};
+use windlass_fabric::{Completion, CompletionQueue, CompletionQueueError, Fabric, PollError, Transfer, Wake};
+use windlass_log::{Epoch, Lsn, MemberId};
+use windlass_store::disk::Disk;
+use windlass_store::{Opened, Store, UpdateError};
+
+pub use executor::{Done, Executor, InlineExecutor, Lane, Work};
+pub(crate) use meters::GroupMeters;
+pub use meters::GroupMetrics;
+pub(crate) use port::{Port, Request};
+pub use state::ConfigurationError;
+
+use self::executor::Outcome;
+use self::lead::Lead;
+use self::local::Local;
+use self::memory::SegmentError;
+use self::outgoing::{SessionError, Turn};
+use self::sessions::Sessions;
+use crate::clock::Clock;
+use crate::commit::{Failure, Level, Stopped};
+use crate::control::{ControlEvent, ControlPlane, Frame, Purpose};
+use crate::log::Log;
+use crate::metrics::Meters;
+
+/// Completions taken in one turn.
+const COMPLETIONS: usize = 128;
+/// Room for completions in all.
+const QUEUE_CAPACITY: u32 = 8192;
+/// How long a session may take to become ready.
+const SESSION_NS: u64 = 2_000_000_000;
+/// How long invalidations and draining may take before connections are destroyed without.
+const REVOKE_NS: u64 = 500_000_000;
+/// The longest wait, whatever the engine says.
+const WAIT_MAX: Duration = Duration::from_millis(100);
+
+/// What a driver is made with, beside its parts.
+#[derive(Clone, Debug)]
+pub struct DriverOptions {
+    /// What the engine is to be: this member, its group, times and limits.
+    pub config: Config,
+    /// The level of commits that name none.
+    pub level: Level,
+    /// The cap on bytes between trim point and tail that the application may use.
+    pub retention_bytes: u64,
+    /// How long a reservation may stay unpublished (R-9), and a seal wait for one (R-10).
+    pub reservation_limit: Duration,
+    /// For the few lines.
+    pub logger: Logger,
+}
+
+/// A driver could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum DriverError {
+    /// The provider lacks what replication needs. Remedy: another provider, or another device.
+    #[error("the {provider} provider can't be used: {lack}")]
+    Unsuitable {
+        /// The provider.
+        provider: &'static str,
+        /// What it lacks.
+        lack: &'static str,
+    },
+    /// No completion queue.
+    #[error(transparent)]
+    Queue(#[from] CompletionQueueError),
+    /// The superblock's configuration can't be read.
+    #[error(transparent)]
+    Configuration(#[from] ConfigurationError),
+    /// The clean mark could not be taken away (R-6).
+    #[error("the folder can't be put to use: {0}")]
+    Begin(#[from] UpdateError),
+}
+
+/// What a driver tells whoever steps it.
+#[derive(Debug)]
+pub enum DriverEvent {
+    /// This member's role changed. As primary, with the log to append to.
+    Role {
+        /// The new one.
+        role: Role,
+        /// The tenure it belongs to.
+        epoch: Epoch,
+        /// The log, if the role is primary.
+        log: Option<Log>,
+    },
+    /// A tenure of this member is over.
+    SteppedDown {
+        /// The tenure.
+        epoch: Epoch,
+        /// Why.
+        reason: StopReason,
+    },
+    /// Anything else that the engine has to say.
+    Engine(Event),
+}
+
+/// The parts that a driver joins.
+#[derive(Debug)]
+pub struct Parts<F, D: Disk, C, N, X> {
+    /// The fabric.
+    pub fabric: F,
+    /// The open store. [`Store::begin`] is called by the driver.
+    pub store: Arc<Store<D>>,
+    /// How it was opened.
+    pub opened: Opened,
+    /// The clock.
+    pub clock: C,
+    /// The control plane.
+    pub control: N,
+    /// Who does what waits for the disk.
+    pub executor: X,
+}
+
+/// One member's driver. See the module.
+pub struct Driver<F: Fabric, D: Disk, C, N, X> {
+    // Sessions go before the queue and the fabric that they were made from.
+    sessions: Sessions<F>,
+    local: Local<F, D>,
+    queue: F::CompletionQueue,
+    fabric: F,
+    engine: Engine,
+    clock: C,
+    control: N,
+    executor: X,
+    port: Arc<Port>,
+    meters: Arc<Meters>,
+    group_meters: Arc<GroupMeters>,
+    lead: Option<Lead>,
+    /// The handle for the application, while a tenure lasts.
+    log: Option<Log>,
+    ordered: VecDeque<execute::Ordered>,
+    running: Option<execute::Running>,
+    inputs: VecDeque<Input>,
+    events: VecDeque<DriverEvent>,
+    completions: Box<[Completion]>,
+    frames: Vec<Frame>,
+    wanted_told: Lsn,
+    flush_since: u64,
+    identity: Identity,
+    folder: PathBuf,
+    options: DriverOptions,
+    stopped: Option<StopReason>,
+}
+
+impl<F, D, C, N, X> std::fmt::Debug for Driver<F, D, C, N, X>
+where
+    F: Fabric,
+    D: Disk,
+{
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Driver").field("folder", &self.folder).finish_non_exhaustive()
+    }
+}
+
+/// What must be true of a provider.
+fn check_capabilities(fabric: &impl Fabric) -> Result<(), DriverError> {
+    let capabilities = fabric.capabilities();
+    let provider = capabilities.provider;
+    let lack = if !capabilities.windows {
+        "it has no memory windows, which fencing needs"
+    } else if !capabilities.immediate {
+        "it has no write with immediate, which notices need"
+    } else if capabilities.transfer != Transfer::Any || capabilities.staged_image {
+        "it can't write to any place of a mapped file"
+    } else {
+        return Ok(());
+    };
+    Err(DriverError::Unsuitable { provider, lack })
+}
+
+impl<F, D, C, N, X> Driver<F, D, C, N, X>
+where
+    F: Fabric,
+    D: Disk,
+    C: Clock + Clone,
+    N: ControlPlane,
+    X: Executor<D>,
+{
+    /// Joins the parts. The store begins (R-6); the engine starts as a backup that hears nobody.
+    ///
+    /// # Errors
+    ///
+    /// [`DriverError`].
+    ///
+    /// # Panics
+    ///
+    /// If the configuration contradicts itself or the store (another member, another segment size).
+    pub fn new(
+        parts: Parts<F, D, C, N, X>,
+        mut options: DriverOptions,
+    ) -> Result<Driver<F, D, C, N, X>, DriverError> {
+        let Parts { fabric, store, opened, clock, control, executor } = parts;
+        check_capabilities(&fabric)?;
+        let superblock = store.superblock();
+        assert_eq!(superblock.member, options.config.me, "the folder is another member's");
+        assert_eq!(store.geometry(), options.config.geometry, "the folder has another segment size");
+        store.begin()?;
+        let message_max = u64::from(fabric.capabilities().message_bytes_max);
+        options.config.limits.batch_bytes = options.config.limits.batch_bytes.min(message_max);
+        let queue = fabric.completion_queue(QUEUE_CAPACITY.min(fabric.capabilities().completions_max))?;
+        let state = state::take(&store.superblock(), opened.memory_lost)?;
+        let history = state.history.clone();
+        let trimmed = state.trimmed;
+        let tail = opened.tail;
+        let now = nanos(clock.now());
+        let engine = Engine::new(options.config.clone(), Opening { state, valid_tail: tail }, now);
+        let port = Arc::new(Port::new(trimmed));
+        let waker = queue.waker();
+        port.set_wake(Box::new(move || waker.wake()));
+        let folder = store.disk().path().to_path_buf();
+        let sessions = Sessions::new(options.config.geometry, options.config.limits.notice_slots);
+        Ok(Driver {
+            sessions,
+            local: Local::new(store, history, tail),
+            queue,
+            fabric,
+            engine,
+            clock,
+            control,
+            executor,
+            port,
+            meters: Arc::default(),
+            group_meters: Arc::default(),
+            lead: None,
+            log: None,
+            ordered: VecDeque::new(),
+            running: None,
+            inputs: VecDeque::new(),
+            events: VecDeque::new(),
+            completions: vec![Completion::BLANK; COMPLETIONS].into_boxed_slice(),
+            frames: Vec::new(),
+            wanted_told: Lsn(0),
+            flush_since: 0,
+            identity: options.config.identity,
+            folder,
+            options,
+            stopped: None,
+        })
+    }
+
+    /// Takes one turn: everything that can be done now is done. Whether anything was; if not, [`Driver::wait`] before the next one.
+    ///
+    /// # Errors
+    ///
+    /// [`PollError`]: the fabric is unusable. Drop the driver and open the node again.
+    pub fn step(&mut self) -> Result<bool, PollError> {
+        let now = self.now();
+        let mut worked = self.take_completions()?;
+        worked |= self.take_done(now);
+        worked |= self.take_frames();
+        worked |= self.take_requests();
+        worked |= self.drain();
+        self.turn_sessions(now);
+        worked |= !self.inputs.is_empty();
+        while let Some(input) = self.inputs.pop_front() {
+            self.engine.handle_input(now, input);
+        }
+        if self.engine.poll_timeout().is_some_and(|at| at <= now) {
+            self.engine.handle_timeout(now);
+        }
+        while let Some(command) = self.engine.poll_command() {
+            worked = true;
+            self.execute(command, now);
+        }
+        worked |= self.go_on_with_ordered(now);
+        self.go_on_with_pending(now);
+        let tail = self.tail();
+        self.local.prepare(&mut self.executor, tail, now);
+        Ok(worked || !self.inputs.is_empty())
+    }
+
+    /// Waits until a turn may be worth while: something happened, a waker was used, the engine's time has come, or `longest` is over.
+    ///
+    /// # Errors
+    ///
+    /// As [`Driver::step`].
+    pub fn wait(&mut self, longest: Duration) -> Result<(), PollError> {
+        let now = self.now();
+        let until = [self.engine.poll_timeout(), self.local.retry_at()].into_iter().flatten().min();
+        let timeout = until.map_or(WAIT_MAX, |at| Duration::from_nanos(at.saturating_sub(now)));
+        self.queue.wait(timeout.min(longest).min(WAIT_MAX)).map(|_| ())
+    }
+
+    /// What happened that the application should see, oldest first.
+    pub fn poll_event(&mut self) -> Option<DriverEvent> {
+        self.events.pop_front()
+    }
+
+    /// When the engine wants its next turn at the latest, in nanoseconds of the clock.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<u64> {
+        self.engine.poll_timeout()
+    }
+
+    /// Feeds the engine: what an operator or an application asks for.
+    pub fn ask(&mut self, input: Input) {
+        self.inputs.push_back(input);
+    }
+
+    /// Where the engine stands.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.engine.status()
+    }
+
+    /// Who this process is.
+    #[must_use]
+    pub fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// The control plane, for a simulator.
+    pub fn control_mut(&mut self) -> &mut N {
+        &mut self.control
+    }
+
+    /// The executor, for a simulator that decides when the disk answers.
+    pub fn executor_mut(&mut self) -> &mut X {
+        &mut self.executor
+    }
+
+    /// The store.
+    #[must_use]
+    pub fn store(&self) -> &Arc<Store<D>> {
+        &self.local.store
+    }
+
+    pub(crate) fn port(&self) -> &Arc<Port> {
+        &self.port
+    }
+
+    pub(crate) fn meters(&self) -> (&Arc<Meters>, &Arc<GroupMeters>) {
+        (&self.meters, &self.group_meters)
+    }
+
+    /// Whether nothing of this node may be written any more: no tenure whose reservations are in flight.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.lead.as_ref().is_none_or(Lead::is_quiet)
+    }
+
+    /// Ends everything: sessions are destroyed, whoever waits is answered. The store is left to the caller, with the end of its log.
+    pub(crate) fn shut_down(&mut self) -> Lsn {
+        self.log = None;
+        if let Some(lead) = &self.lead {
+            lead.tenure.handoff.seal();
+            // A failure is no news any more.
+            let _ = lead.tenure.drain(&self.clock, self.options.reservation_limit, &self.meters);
+            lead.tenure.watermarks.stop(&Stopped::Closed);
+            lead.tenure.handoff.retire();
+        }
+        for link in self.sessions.outgoing.drain(..) {
+            link.destroy();
+        }
+        for link in self.sessions.incoming.drain(..) {
+            link.destroy();
+        }
+        self.port.stop(&Stopped::Closed);
+        if self.lead.is_none() {
+            // What has arrived and was not looked at yet belongs to the log, too.
+            let _ = self.local.scan(&self.fabric, None);
+        }
+        self.tail()
+    }
+
+    fn now(&self) -> u64 {
+        nanos(self.clock.now())
+    }
+
+    /// The end of the local log: drained as primary, valid otherwise.
+    fn tail(&self) -> Lsn {
+        match &self.lead {
+            Some(lead) => lead.tenure.watermarks.drained.value(),
+            None => self.local.valid_tail(),
+        }
+    }
+
+    fn take_completions(&mut self) -> Result<bool, PollError> {
+        let mut any = false;
+        loop {
+            let count = self.queue.poll(&mut self.completions)?;
+            for completion in &self.completions[..count] {
+                any = true;
+                self.sessions.completed(completion, &mut self.inputs);
+            }
+            if count < self.completions.len() {
+                return Ok(any);
+            }
+        }
+    }
+
+    fn take_done(&mut self, now: u64) -> bool {
+        let mut any = false;
+        while let Some(Done(outcome)) = self.executor.poll() {
+            any = true;
+            match outcome {
+                Outcome::Flushed { token, persisted } => {
+                    self.flushed(persisted.0, now.saturating_sub(self.flush_since));
+                    self.inputs.push_back(Input::Flushed { token, persisted });
+                }
+                Outcome::Saved { token } | Outcome::Cut { token } => self.ordered_done(Some(token)),
+                Outcome::Trimmed => self.ordered_done(None),
+                Outcome::Prepared(result) => self.prepared(result, now),
+                Outcome::Failed { reason, cause } => self.medium_failed(reason, &cause),
+            }
+        }
+        any
+    }
+
+    fn flushed(&mut self, persisted: Lsn, took_ns: u64) {
+        self.meters.flushes.add(1);
+        self.meters.flush_ns.record(took_ns);
+        if let Some(lead) = &self.lead {
+            lead.tenure.handoff.set_persisted(persisted);
+            let marks = &lead.tenure.watermarks;
+            marks.persisted.advance(persisted.min(marks.drained.value())).wake();
+        }
+    }
+
+    /// Nothing is acknowledged any more (kind 24): whoever waits is told, and so is the engine.
+    fn medium_failed(&mut self, reason: StopReason, cause: &str) {
+        warn!(self.options.logger, "the medium failed; this member stops until it is opened again";
+            "folder" => %self.folder.display(), "cause" => cause);
+        self.meters.flush_failures.add(1);
+        if let Some(lead) = &self.lead {
+            let failure = Failure::Store { what: "flushing", cause: cause.into() };
+            lead.tenure.fail(&failure);
+        }
+        self.running = None;
+        self.ordered.clear();
+        self.inputs.push_back(Input::Failed { reason });
+    }
+
+    fn prepared(&mut self, result: Result<windlass_store::Prepared, windlass_store::PrepareError>, now: u64) {
+        if let Err(error) = &result
+            && self.local.prepare_failure() != Some(error)
+        {
+            warn!(self.options.logger, "no segment could be made"; "folder" => %self.folder.display(), "cause" => %error);
+        }
+        self.local.prepared(result, now);
+        if let Some(log) = &self.log {
+            log.set_prepare_failure(self.local.prepare_failure().cloned());
+        }
+        self.install_segments();
+    }
+
+    /// Hands the segments that are ready to the tenure's producers, registered ahead of their use.
+    fn install_segments(&mut self) {
+        let Some(lead) = &self.lead else { return };
+        loop {
+            let next = lead.next_segment();
+            match self.local.segments.obtain(&self.fabric, &self.local.store, next) {
+                Ok(segment) => {
+                    if !lead.install(next, segment.memory.clone()) {
+                        return;
+                    }
+                }
+                Err(SegmentError::NotReady { .. }) => return,
+                Err(error) => {
+                    warn!(self.options.logger, "a segment can't be used"; "segment" => next, "cause" => %error);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn take_frames(&mut self) -> bool {
+        let mut any = false;
+        while let Some(event) = self.control.poll() {
+            any = true;
+            match event {
+                ControlEvent::Up { peer, identity } => {
+                    self.sessions.control_lost(peer, &mut self.inputs);
+                    self.inputs.push_back(Input::PeerUp { peer, identity });
+                    self.sessions.control_up(&mut self.control, peer);
+                }
+                ControlEvent::Down { peer } => {
+                    self.sessions.control_lost(peer, &mut self.inputs);
+                    self.inputs.push_back(Input::PeerDown { peer });
+                }
+                ControlEvent::Frame { peer, frame } => self.take_frame(peer, frame),
+            }
+        }
+        any
+    }
+
+    fn take_frame(&mut self, peer: MemberId, frame: Frame) {
+        match frame {
+            Frame::Ping => {}
+            Frame::Engine(message) => self.inputs.push_back(Input::Message { peer, message }),
+            Frame::Offer { session, purpose, endpoint } => {
+                self.sessions.offered(peer, session, purpose, endpoint);
+            }
+            Frame::Accept { session, purpose, endpoint } => {
+                if let Some(link) = self.sessions.outgoing(peer, session, purpose) {
+                    let accepted = link.accepted(&endpoint);
+                    self.check_outgoing(peer, session, purpose, accepted);
+                }
+            }
+            Frame::Keys { session, purpose, slots, up_to, segments } => {
+                if let Some(link) = self.sessions.outgoing(peer, session, purpose) {
+                    let granted = link.granted(slots, up_to, &segments);
+                    self.check_outgoing(peer, session, purpose, granted);
+                }
+            }
+            Frame::AcknowledgeKey { session, slot } => {
+                if let Some(link) = self.sessions.incoming(peer, session, Purpose::Replicate) {
+                    link.set_acknowledgement_slot(slot);
+                }
+            }
+            Frame::Broken { session, purpose, by_initiator: true } => {
+                if self.sessions.incoming(peer, session, purpose).is_some() && !self.is_revoking() {
+                    self.sessions.drop_incoming(peer, session, purpose, &mut self.inputs);
+                }
+            }
+            Frame::Broken { session, purpose, by_initiator: false } => {
+                self.sessions.drop_outgoing(peer, session, purpose, &mut self.inputs);
+            }
+        }
+    }
+
+    /// Drops an initiator's end after an error, and says so once.
+    fn check_outgoing(
+        &mut self,
+        peer: MemberId,
+        session: windlass_engine::Session,
+        purpose: Purpose,
+        result: Result<(), SessionError>,
+    ) {
+        if let Err(error) = result {
+            info!(self.options.logger, "a session ended"; "peer" => %peer, "session" => %session, "cause" => %error);
+            self.group_meters.sessions_broken.add(1);
+            self.sessions.drop_outgoing(peer, session, purpose, &mut self.inputs);
+            self.control.send(peer, Frame::Broken { session, purpose, by_initiator: true });
+        }
+    }
+
+    fn take_requests(&mut self) -> bool {
+        let mut any = false;
+        while let Some(request) = self.port.take() {
+            any = true;
+            match request {
+                Request::Engine(input) => self.inputs.push_back(input),
+                Request::Prepare => self.local.look(),
+            }
+        }
+        any
+    }
+
+    /// Looks at what producers published and what committers want.
+    fn drain(&mut self) -> bool {
+        let Some(lead) = &mut self.lead else { return false };
+        let before = lead.tenure.watermarks.drained.value();
+        let input = lead.turn(&self.clock, self.options.reservation_limit, &self.meters);
+        let after = lead.tenure.watermarks.drained.value();
+        let geometry = self.local.geometry();
+        if geometry.segment_of(before) != geometry.segment_of(after) {
+            lead.tenure.handoff.retire();
+            self.local.release_cold();
+            self.install_segments();
+        }
+        let any = input.is_some();
+        self.inputs.extend(input);
+        self.end_lead();
+        let wanted = self.port.wanted();
+        if wanted > self.wanted_told && self.lead.is_some() {
+            self.wanted_told = wanted;
+            self.inputs.push_back(Input::DurableWanted { to: wanted });
+            return true;
+        }
+        any
+    }
+
+    fn turn_sessions(&mut self, now: u64) {
+        self.turn_outgoing(now);
+        self.turn_incoming(now);
+    }
+
+    fn turn_outgoing(&mut self, now: u64) {
+        let mut at = 0;
+        while let Some(link) = self.sessions.outgoing.get_mut(at) {
+            let (peer, session, purpose) = (link.peer, link.session, link.purpose);
+            match link.turn(now) {
+                Ok(None) => at += 1,
+                Ok(Some(Turn::AcknowledgeKey(slot))) => {
+                    self.control.send(peer, Frame::AcknowledgeKey { session, slot });
+                }
+                Ok(Some(Turn::Granted(up_to))) => {
+                    if purpose == Purpose::Replicate {
+                        self.inputs.push_back(Input::Granted { peer, session, up_to });
+                    }
+                }
+                Ok(Some(Turn::Acknowledged(acknowledgement))) => {
+                    self.inputs.push_back(Input::Acknowledged { peer, acknowledgement });
+                }
+                Ok(Some(Turn::ReadsDone)) => {
+                    if let Some(fetching) = link.fetching.take() {
+                        self.fetched(fetching.token, fetching.range);
+                    }
+                }
+                Err(error) => self.check_outgoing(peer, session, purpose, Err(error)),
+            }
+        }
+    }
+
+    fn turn_incoming(&mut self, now: u64) {
+        if self.is_revoking() {
+            return;
+        }
+        let mut at = 0;
+        while let Some(link) = self.sessions.incoming.get_mut(at) {
+            let (peer, session, purpose) = (link.peer, link.session, link.purpose);
+            let result = link.turn(now, &mut self.frames, &mut self.inputs);
+            for frame in self.frames.drain(..) {
+                self.control.send(peer, frame);
+            }
+            match result {
+                Ok(()) => at += 1,
+                Err(error) => self.incoming_broke(peer, session, purpose, &error),
+            }
+        }
+    }
+
+    fn incoming_broke(
+        &mut self,
+        peer: MemberId,
+        session: windlass_engine::Session,
+        purpose: Purpose,
+        error: &SessionError,
+    ) {
+        info!(self.options.logger, "a session of a peer ended"; "peer" => %peer, "session" => %session, "cause" => %error);
+        self.group_meters.sessions_broken.add(1);
+        self.sessions.drop_incoming(peer, session, purpose, &mut self.inputs);
+        self.control.send(peer, Frame::Broken { session, purpose, by_initiator: false });
+    }
+
+    /// All reads of a fetch are done: verify what they brought.
+    fn fetched(&mut self, token: Token, range: LsnRange) {
+        let before = self.local.valid_tail();
+        let input = match self.local.scan(&self.fabric, Some(range.end)) {
+            Ok(scanned) => {
+                let is_whole = scanned.valid_tail >= range.end
+                    || matches!(scanned.reason, windlass_log::StopReason::BeyondEnd { .. })
+                    || is_cut_header(range.end, scanned.valid_tail);
+                if is_whole && (scanned.valid_tail > before || range.is_empty()) {
+                    Input::Fetched { token, valid_tail: scanned.valid_tail }
+                } else if is_whole {
+                    // Less than one record: more is to be asked for.
+                    Input::Fetched { token, valid_tail: before }
+                } else {
+                    warn!(self.options.logger, "what was fetched is not valid"; "range" => %range, "cause" => %scanned.reason);
+                    Input::FetchFailed { token }
+                }
+            }
+            Err(error) => {
+                warn!(self.options.logger, "what was fetched can't be read"; "range" => %range, "cause" => %error);
+                Input::FetchFailed { token }
+            }
+        };
+        self.inputs.push_back(input);
+    }
+}
+
+/// Whether fewer bytes than a header lie between a scan's stop and the end that it was given: the rest is to be fetched.
+fn is_cut_header(end: Lsn, stop: Lsn) -> bool {
+    end.0.saturating_sub(stop.0) < windlass_log::HEADER_BYTES
+}
+
+pub(crate) fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

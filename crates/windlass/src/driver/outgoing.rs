@@ -1,0 +1,470 @@
+//! The initiator's end of a session: a primary that replicates to a backup, or a candidate that reads from a member.
+//!
+//! ```text
+//!  Connect/Fetch → offer ──────▶ ... ◀── accept → connect → ready → bind the acknowledgement slot → its key ──▶
+//!                                    ◀── keys: windows of the segments and slots → Granted
+//!  Replicate → [write][write][write with immediate: notice]   one doorbell
+//! ```
+//!
+//! A session is never used again after it broke. What a broken or destroyed session still completes does not count (R-16).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use windlass_engine::{Acknowledgement, Heartbeat, LsnRange, Notice, Placed, Session, Token};
+use windlass_fabric::{
+    Access, Completion, Connection, ConnectionId, ConnectionOptions, ConnectionState, Fabric, Local, Memory,
+    Operation, PostError, Receive, RemoteRange, Request, Source, Window,
+};
+use windlass_log::{Geometry, Lsn, MemberId, SEGMENT_HEADER_BYTES};
+
+use super::memory::Segment;
+use super::slots::{self, ACKNOWLEDGEMENT_RECEIVES, Buffer, POST_BYTES};
+use super::work::{self, WorkKind};
+use crate::control::Purpose;
+
+/// Every so many unsignalled requests one is signalled, so that their slots come back.
+const SIGNAL_EVERY: u32 = 16;
+/// Slots of a session's send queue.
+pub(crate) const SEND_DEPTH: u32 = 128;
+/// The most bytes of one read.
+const READ_BYTES: u32 = 256 << 10;
+/// Reads posted at once.
+const READS_MAX: u32 = 16;
+
+/// Why a session can't be made or go on.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SessionError {
+    #[error("the connection can't be made: {0}")]
+    Create(#[from] windlass_fabric::CreateError),
+    #[error("its memory can't be registered: {0}")]
+    Register(#[from] windlass_fabric::RegisterError),
+    #[error("no window for it: {0}")]
+    Window(#[from] windlass_fabric::AllocateError),
+    #[error("connecting failed: {0}")]
+    Connect(#[from] windlass_fabric::ConnectError),
+    #[error("posting failed: {0}")]
+    Post(#[from] PostError),
+    #[error("binding a window failed: {0}")]
+    Bind(#[from] windlass_fabric::BindError),
+    #[error("the peer grants {found} bytes of slots, {needed} are needed: give every member the same limits")]
+    Slots { found: u64, needed: u64 },
+    #[error("the window of segment {segment} is not granted")]
+    NotGranted { segment: u64 },
+    #[error("it broke: {0:?}")]
+    Broken(windlass_fabric::ErrorCause),
+    #[error("{0}")]
+    Segment(#[from] super::memory::SegmentError),
+    #[error("a request failed: {0:?}")]
+    Failed(windlass_fabric::Status),
+    #[error("it was not ready in time")]
+    TooSlow,
+}
+
+/// What a turn of a session found out.
+pub(crate) enum Turn {
+    /// The acknowledgement slot's window is bound: tell the peer.
+    AcknowledgeKey(RemoteRange),
+    /// The session is ready, or more was granted: nothing at or beyond may be written.
+    Granted(Lsn),
+    /// The slot changed.
+    Acknowledged(Acknowledgement),
+    /// All reads of the fetch are done.
+    ReadsDone,
+}
+
+struct InFlight<F: Fabric> {
+    to: Lsn,
+    /// Keeps what the requests read from (R-2).
+    _segments: [Option<Arc<Segment<F>>>; 2],
+}
+
+/// A fetch in progress.
+pub(crate) struct Fetching<F: Fabric> {
+    pub(crate) token: Token,
+    pub(crate) range: LsnRange,
+    /// Everything below is asked for.
+    posted: Lsn,
+    under_way: u32,
+    segments: Vec<Arc<Segment<F>>>,
+}
+
+/// An initiator's session. See the module.
+pub(crate) struct Outgoing<F: Fabric> {
+    pub(crate) peer: MemberId,
+    pub(crate) session: Session,
+    pub(crate) purpose: Purpose,
+    /// When it must be ready.
+    pub(crate) deadline_ns: u64,
+    geometry: Geometry,
+    notice_slots: u32,
+    inline: bool,
+    // Requests and windows go before the regions that they reach.
+    connection: F::Connection,
+    in_flight: VecDeque<InFlight<F>>,
+    pub(crate) fetching: Option<Fetching<F>>,
+    acknowledgement_window: Option<F::Window>,
+    acknowledgement: Buffer<F>,
+    /// Where the peer may write its acknowledgements, once the bind is posted.
+    acknowledgement_key: Option<RemoteRange>,
+    acknowledgement_bound: bool,
+    acknowledgement_told: bool,
+    acknowledgement_last: [u8; Acknowledgement::BYTES],
+    scratch: Buffer<F>,
+    slots: Option<RemoteRange>,
+    windows: BTreeMap<u64, RemoteRange>,
+    up_to: Lsn,
+    told_up_to: Option<Lsn>,
+    unsignalled: u32,
+    /// Receives posted again since the session began.
+    returned: u64,
+}
+
+impl<F: Fabric> Outgoing<F> {
+    /// Makes this end. Its endpoint is to be offered to the peer.
+    #[expect(clippy::too_many_arguments, reason = "who, what, where and with what")]
+    pub(crate) fn new(
+        fabric: &F,
+        queue: &F::CompletionQueue,
+        geometry: Geometry,
+        notice_slots: u32,
+        peer: MemberId,
+        session: Session,
+        purpose: Purpose,
+        deadline_ns: u64,
+    ) -> Result<Outgoing<F>, SessionError> {
+        let inline_bytes = u32::try_from(POST_BYTES).expect("a slot is short");
+        let inline = fabric.capabilities().inline_bytes_max >= inline_bytes;
+        let mut connection = fabric.connection(
+            queue,
+            &ConnectionOptions {
+                send_depth: SEND_DEPTH,
+                receive_depth: ACKNOWLEDGEMENT_RECEIVES,
+                inline_bytes: if inline { inline_bytes } else { 0 },
+            },
+        )?;
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::WINDOW_BIND;
+        let acknowledgement = Buffer::new(fabric, slots::STRIDE_BYTES, access)?;
+        let scratch = Buffer::new(fabric, slots::slots_bytes(notice_slots), Access::NONE)?;
+        let acknowledgement_window = match purpose {
+            Purpose::Replicate => {
+                for _ in 0..ACKNOWLEDGEMENT_RECEIVES {
+                    connection
+                        .post_receives(&[Receive { id: work::id(WorkKind::Receive, 0), into: None }])?;
+                }
+                Some(fabric.allocate_window()?)
+            }
+            Purpose::Fetch => None,
+        };
+        Ok(Outgoing {
+            peer,
+            session,
+            purpose,
+            deadline_ns,
+            geometry,
+            notice_slots,
+            inline,
+            connection,
+            in_flight: VecDeque::with_capacity(8),
+            fetching: None,
+            acknowledgement_window,
+            acknowledgement,
+            acknowledgement_key: None,
+            acknowledgement_bound: false,
+            acknowledgement_told: false,
+            acknowledgement_last: [0; Acknowledgement::BYTES],
+            scratch,
+            slots: None,
+            windows: BTreeMap::new(),
+            up_to: Lsn(0),
+            told_up_to: None,
+            unsignalled: 0,
+            returned: 0,
+        })
+    }
+
+    pub(crate) fn connection_id(&self) -> ConnectionId {
+        self.connection.id()
+    }
+
+    pub(crate) fn endpoint(&self) -> Vec<u8> {
+        self.connection.endpoint().to_vec()
+    }
+
+    /// Whether the engine was told that it may be used.
+    pub(crate) fn is_up(&self) -> bool {
+        self.told_up_to.is_some()
+    }
+
+    /// The peer has made its end.
+    pub(crate) fn accepted(&mut self, endpoint: &[u8]) -> Result<(), SessionError> {
+        match self.connection.state() {
+            ConnectionState::Initial => Ok(self.connection.connect(endpoint)?),
+            // Said twice.
+            ConnectionState::Connecting | ConnectionState::Ready | ConnectionState::Error(_) => Ok(()),
+        }
+    }
+
+    /// The peer has opened these windows.
+    pub(crate) fn granted(
+        &mut self,
+        slots: RemoteRange,
+        up_to: Lsn,
+        segments: &[(u64, RemoteRange)],
+    ) -> Result<(), SessionError> {
+        if self.purpose == Purpose::Replicate {
+            let needed = slots::slots_bytes(self.notice_slots);
+            if slots.bytes < needed {
+                return Err(SessionError::Slots { found: slots.bytes, needed });
+            }
+        }
+        self.slots = Some(slots);
+        // The peer repeats all that is open; what it does not name is closed.
+        self.windows.clear();
+        self.windows.extend(segments.iter().copied());
+        self.up_to = self.up_to.max(up_to);
+        Ok(())
+    }
+
+    /// Goes on as far as it can without waiting; answers what is new, one thing at a time.
+    pub(crate) fn turn(&mut self, now: u64) -> Result<Option<Turn>, SessionError> {
+        match self.connection.state() {
+            ConnectionState::Error(cause) => return Err(SessionError::Broken(cause)),
+            ConnectionState::Initial | ConnectionState::Connecting => {
+                return if now >= self.deadline_ns { Err(SessionError::TooSlow) } else { Ok(None) };
+            }
+            ConnectionState::Ready => {}
+        }
+        self.bind_acknowledgement()?;
+        if self.acknowledgement_bound && !self.acknowledgement_told {
+            self.acknowledgement_told = true;
+            return Ok(self.acknowledgement_key.map(Turn::AcknowledgeKey));
+        }
+        let is_prepared = self.purpose == Purpose::Fetch || self.acknowledgement_told;
+        if self.slots.is_some() && is_prepared && self.told_up_to != Some(self.up_to) {
+            self.told_up_to = Some(self.up_to);
+            return Ok(Some(Turn::Granted(self.up_to)));
+        }
+        if self.told_up_to.is_none() && now >= self.deadline_ns {
+            return Err(SessionError::TooSlow);
+        }
+        if self.purpose == Purpose::Fetch {
+            return self.read_on();
+        }
+        Ok(self.look_at_slot())
+    }
+
+    fn bind_acknowledgement(&mut self) -> Result<(), SessionError> {
+        let Some(window) = self.acknowledgement_window.as_mut().filter(|window| !window.is_bound()) else {
+            return Ok(());
+        };
+        let region = &self.acknowledgement.region;
+        let range = 0..slots::STRIDE_BYTES;
+        let id = work::id(WorkKind::Bind, 0);
+        self.acknowledgement_key =
+            Some(self.connection.bind(id, window, region, range, Access::REMOTE_WRITE)?);
+        Ok(())
+    }
+
+    /// The acknowledgement, if it changed and is whole.
+    fn look_at_slot(&mut self) -> Option<Turn> {
+        let mut bytes = [0; Acknowledgement::BYTES];
+        self.acknowledgement.memory.read(0, &mut bytes);
+        if bytes == self.acknowledgement_last {
+            return None;
+        }
+        // Torn: the next turn sees it whole.
+        let acknowledgement = Acknowledgement::decode(&bytes).ok()?;
+        self.acknowledgement_last = bytes;
+        (acknowledgement.session == self.session).then_some(Turn::Acknowledged(acknowledgement))
+    }
+
+    /// Writes the range and the notice behind it, with one doorbell.
+    ///
+    /// `segments` are those of the range's start and, if it crosses, of its end.
+    pub(crate) fn replicate(
+        &mut self,
+        range: LsnRange,
+        notice: &Notice,
+        slot: u32,
+        segments: [Option<Arc<Segment<F>>>; 2],
+    ) -> Result<(), SessionError> {
+        let slots = self.slots.ok_or(SessionError::NotGranted { segment: 0 })?;
+        let bytes = slots::with_returned(&notice.encode(), self.returned);
+        let at = slots::notice_at(slot);
+        let notice_request = Request {
+            id: work::id(WorkKind::Batch, 0),
+            operation: Operation::WriteImmediate {
+                source: self.scratch.source(at, &bytes, self.inline),
+                to: slots.at(at),
+                immediate: notice.immediate(),
+            },
+            signalled: true,
+        };
+        let mut chain = [notice_request; 3];
+        let mut length = 0;
+        for part in parts(self.geometry, range).into_iter().flatten() {
+            let number = self.geometry.segment_of(part.start);
+            let window = self.windows.get(&number).ok_or(SessionError::NotGranted { segment: number })?;
+            let segment = &segments[length];
+            let segment = segment.as_ref().ok_or(SessionError::NotGranted { segment: number })?;
+            let offset = self.geometry.offset_of(part.start);
+            let source =
+                Source::Region(Local { region: &segment.region, offset, bytes: short(part.bytes()) });
+            chain[length] = Request {
+                id: work::id(WorkKind::Batch, 0),
+                operation: Operation::Write { source, to: window.at(offset - SEGMENT_HEADER_BYTES) },
+                signalled: false,
+            };
+            length += 1;
+        }
+        chain[length] = notice_request;
+        self.connection.post(&chain[..=length])?;
+        self.unsignalled = 0;
+        self.in_flight.push_back(InFlight { to: range.end, _segments: segments });
+        Ok(())
+    }
+
+    /// Writes the heartbeat slot; skipped while the send queue is full.
+    pub(crate) fn beat(&mut self, heartbeat: &Heartbeat) -> Result<(), SessionError> {
+        let Some(slots) = self.slots else { return Ok(()) };
+        if self.connection.outstanding().sends + 4 > SEND_DEPTH {
+            return Ok(());
+        }
+        let bytes = slots::with_returned(&heartbeat.encode(), self.returned);
+        let at = slots::heartbeat_at(self.notice_slots);
+        self.unsignalled += 1;
+        let request = Request {
+            id: work::id(WorkKind::Beat, 0),
+            operation: Operation::Write {
+                source: self.scratch.source(at, &bytes, self.inline),
+                to: slots.at(at),
+            },
+            signalled: self.unsignalled >= SIGNAL_EVERY,
+        };
+        if request.signalled {
+            self.unsignalled = 0;
+        }
+        Ok(self.connection.post(&[request])?)
+    }
+
+    /// Begins to read a range into the local log. `segments` are all that it touches.
+    pub(crate) fn fetch(
+        &mut self,
+        token: Token,
+        range: LsnRange,
+        segments: Vec<Arc<Segment<F>>>,
+        deadline_ns: u64,
+    ) {
+        self.deadline_ns = deadline_ns;
+        self.fetching = Some(Fetching { token, range, posted: range.start, under_way: 0, segments });
+    }
+
+    /// Posts reads as far as windows are granted and the queue has room.
+    fn read_on(&mut self) -> Result<Option<Turn>, SessionError> {
+        let Some(fetching) = &mut self.fetching else { return Ok(None) };
+        while fetching.posted < fetching.range.end && fetching.under_way < READS_MAX {
+            let geometry = self.geometry;
+            let number = geometry.segment_of(fetching.posted);
+            let Some(window) = self.windows.get(&number) else { break };
+            let offset = geometry.offset_of(fetching.posted);
+            let end = fetching.range.end.0.min(geometry.base(number + 1).0);
+            let bytes = short(end - fetching.posted.0).min(READ_BYTES);
+            // What was granted may begin behind the header page only, and end before the segment does.
+            let from = offset - SEGMENT_HEADER_BYTES;
+            if from + u64::from(bytes) > window.bytes {
+                break;
+            }
+            let first = geometry.segment_of(fetching.range.start);
+            let index = usize::try_from(number - first).expect("segments of one fetch");
+            let segment = &fetching.segments[index];
+            let request = Request {
+                id: work::id(WorkKind::Read, 0),
+                operation: Operation::Read {
+                    into: Local { region: &segment.region, offset, bytes },
+                    from: window.at(from),
+                },
+                signalled: true,
+            };
+            self.connection.post(&[request])?;
+            fetching.under_way += 1;
+            fetching.posted = geometry.normalize(Lsn(fetching.posted.0 + u64::from(bytes)));
+        }
+        let is_done = fetching.posted >= fetching.range.end && fetching.under_way == 0;
+        Ok(is_done.then_some(Turn::ReadsDone))
+    }
+
+    /// Takes a completion of this connection.
+    pub(crate) fn completed(&mut self, completion: &Completion) -> Result<Option<Placed>, SessionError> {
+        if !completion.status.is_success() {
+            return Err(SessionError::Failed(completion.status));
+        }
+        match work::kind(completion.id) {
+            Some(WorkKind::Batch) => Ok(self.in_flight.pop_front().map(|batch| Placed(batch.to))),
+            Some(WorkKind::Receive) => {
+                self.connection
+                    .post_receives(&[Receive { id: work::id(WorkKind::Receive, 0), into: None }])?;
+                self.returned += 1;
+                Ok(None)
+            }
+            Some(WorkKind::Bind) => {
+                self.acknowledgement_bound = true;
+                Ok(None)
+            }
+            Some(WorkKind::Read) => {
+                if let Some(fetching) = &mut self.fetching {
+                    fetching.under_way = fetching.under_way.saturating_sub(1);
+                }
+                Ok(None)
+            }
+            Some(WorkKind::Beat | WorkKind::Acknowledge | WorkKind::Invalidate) | None => Ok(None),
+        }
+    }
+
+    /// Ends the session: when this returns no request of it touches any memory, here or there (R-2).
+    pub(crate) fn destroy(self) {
+        let Outgoing { connection, .. } = self;
+        connection.destroy();
+    }
+}
+
+fn short(bytes: u64) -> u32 {
+    u32::try_from(bytes).expect("a batch is shorter than 4 GiB")
+}
+
+/// The range as at most two stretches, each inside one segment and behind its header page.
+///
+/// # Panics
+///
+/// If it spans more than two segments: the engine's to keep.
+pub(crate) fn parts(geometry: Geometry, range: LsnRange) -> [Option<LsnRange>; 2] {
+    let some = |start: Lsn, end: Lsn| (start < end).then(|| LsnRange::new(start, end));
+    let first = geometry.segment_of(range.start);
+    let next = geometry.base(first + 1);
+    if range.end <= next {
+        return [some(range.start, range.end), None];
+    }
+    let second = geometry.first_record(first + 1);
+    assert!(range.end <= geometry.base(first + 2), "a batch spans at most two segments, not {range}");
+    let head = some(range.start, next);
+    let tail = some(second, range.end.max(second));
+    if head.is_some() { [head, tail] } else { [tail, None] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_is_one_write_and_two_where_a_segment_ends() {
+        let g = Geometry::new(64 << 10).unwrap();
+        let range = |start, end| LsnRange::new(Lsn(start), Lsn(end));
+        let s = 64 << 10;
+        assert_eq!(parts(g, range(4096, 4096)), [None, None]);
+        assert_eq!(parts(g, range(4096, 5000)), [Some(range(4096, 5000)), None]);
+        // A full segment: its end is the next one's first record (R-1), of which nothing is sent yet.
+        assert_eq!(parts(g, range(5000, s + 4096)), [Some(range(5000, s)), None]);
+        let both = [Some(range(5000, s)), Some(range(s + 4096, s + 4200))];
+        assert_eq!(parts(g, range(5000, s + 4200)), both);
+    }
+}

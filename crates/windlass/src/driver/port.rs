@@ -1,0 +1,136 @@
+//! What the application's threads and the driver share: wishes go in without a lock where they are frequent, marks come out.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use windlass_engine::{Input, Status};
+use windlass_log::Lsn;
+
+use crate::commit::{Level, Stopped, Watch};
+
+/// What an application asks of the driver, rarely.
+#[derive(Debug)]
+pub(crate) enum Request {
+    /// An input for the engine.
+    Engine(Input),
+    /// The next segment is needed.
+    Prepare,
+}
+
+/// The shared part. See the module.
+pub(crate) struct Port {
+    wanted: AtomicU64,
+    is_asked: AtomicBool,
+    requests: Mutex<VecDeque<Request>>,
+    wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    /// Persisted on a quorum, as far as this member knows and holds. Never goes back.
+    pub(crate) durable: Arc<Watch>,
+    replicated: Mutex<Arc<Watch>>,
+    status: Mutex<Option<Status>>,
+}
+
+impl std::fmt::Debug for Port {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Port").field("durable", &self.durable.value()).finish_non_exhaustive()
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Port {
+    pub(crate) fn new(durable: Lsn) -> Port {
+        Port {
+            wanted: AtomicU64::new(0),
+            is_asked: AtomicBool::new(false),
+            requests: Mutex::default(),
+            wake: OnceLock::new(),
+            durable: Arc::new(Watch::new(durable)),
+            replicated: Mutex::new(Arc::new(Watch::new(durable))),
+            status: Mutex::default(),
+        }
+    }
+
+    /// How to make the driver take a turn.
+    pub(crate) fn set_wake(&self, wake: Box<dyn Fn() + Send + Sync>) {
+        // Set once, by the driver.
+        let _ = self.wake.set(wake);
+    }
+
+    pub(crate) fn wake(&self) {
+        if let Some(wake) = self.wake.get() {
+            wake();
+        }
+    }
+
+    /// Somebody waits for everything below `end` to reach this level.
+    pub(crate) fn want(&self, end: Lsn, level: Level) {
+        match level {
+            Level::Buffered | Level::Replicated => {}
+            Level::Local | Level::Durable => {
+                self.wanted.fetch_max(end.0, Ordering::AcqRel);
+            }
+        }
+        self.wake();
+    }
+
+    /// What was wanted in the tenure before counts no more.
+    pub(crate) fn forget_wanted(&self) {
+        self.wanted.store(0, Ordering::Release);
+    }
+
+    /// The highest end that somebody waits for to be durable.
+    pub(crate) fn wanted(&self) -> Lsn {
+        Lsn(self.wanted.load(Ordering::Acquire))
+    }
+
+    /// Leaves a request for the driver's next turn.
+    pub(crate) fn ask(&self, request: Request) {
+        locked(&self.requests).push_back(request);
+        self.is_asked.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    pub(crate) fn take(&self) -> Option<Request> {
+        if !self.is_asked.load(Ordering::Acquire) {
+            return None;
+        }
+        let mut requests = locked(&self.requests);
+        let next = requests.pop_front();
+        self.is_asked.store(!requests.is_empty(), Ordering::Release);
+        next
+    }
+
+    /// The watermark of `Replicated`, until it is revoked.
+    pub(crate) fn replicated(&self) -> Arc<Watch> {
+        Arc::clone(&locked(&self.replicated))
+    }
+
+    /// Publishes the commit watermarks as this member knows them. A `replicated` that went back revokes the old one.
+    pub(crate) fn publish(&self, replicated: Lsn, durable: Lsn) {
+        self.durable.advance(durable).wake();
+        let mut current = locked(&self.replicated);
+        if replicated < current.value() {
+            current.stop(Stopped::Closed);
+            *current = Arc::new(Watch::new(replicated));
+        } else {
+            current.advance(replicated).wake();
+        }
+    }
+
+    pub(crate) fn set_status(&self, status: Status) {
+        *locked(&self.status) = Some(status);
+    }
+
+    pub(crate) fn status(&self) -> Option<Status> {
+        *locked(&self.status)
+    }
+
+    /// Nobody is served any more.
+    pub(crate) fn stop(&self, why: &Stopped) {
+        self.durable.stop(why.clone());
+        locked(&self.replicated).stop(why.clone());
+    }
+}

@@ -1,0 +1,290 @@
+//! All sessions of a member, at either end, and the offers that wait for a grant.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use windlass_engine::{Input, LsnRange, Session, Token};
+use windlass_fabric::{Completion, Fabric};
+use windlass_log::{Geometry, Lsn, MemberId};
+
+use super::incoming::Incoming;
+use super::outgoing::{Outgoing, SessionError};
+use crate::control::{ControlPlane, Frame, Purpose};
+
+/// A grant that waits: for the peer's offer, or for segments that are still being made.
+#[derive(Clone, Debug)]
+pub(crate) struct PendingGrant {
+    /// `None` for a read, which nobody answers.
+    pub(crate) token: Option<Token>,
+    pub(crate) peer: MemberId,
+    pub(crate) session: Session,
+    pub(crate) purpose: Purpose,
+    pub(crate) range: LsnRange,
+    pub(crate) deadline_ns: u64,
+}
+
+/// A fetch that waits for segments that are still being made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PendingFetch {
+    pub(crate) token: Token,
+    pub(crate) peer: MemberId,
+    pub(crate) session: Session,
+    pub(crate) range: LsnRange,
+    pub(crate) deadline_ns: u64,
+}
+
+/// The initiator's end of a peer's session, not yet taken.
+struct Offer {
+    session: Session,
+    endpoint: Vec<u8>,
+}
+
+pub(crate) struct Sessions<F: Fabric> {
+    pub(crate) outgoing: Vec<Outgoing<F>>,
+    pub(crate) incoming: Vec<Incoming<F>>,
+    pub(crate) grants: Vec<PendingGrant>,
+    pub(crate) fetches: Vec<PendingFetch>,
+    /// The newest of each peer and purpose.
+    offers: BTreeMap<(MemberId, Purpose), Offer>,
+    geometry: Geometry,
+    notice_slots: u32,
+}
+
+impl<F: Fabric> Sessions<F> {
+    pub(crate) fn new(geometry: Geometry, notice_slots: u32) -> Sessions<F> {
+        Sessions {
+            outgoing: Vec::new(),
+            incoming: Vec::new(),
+            grants: Vec::new(),
+            fetches: Vec::new(),
+            offers: BTreeMap::new(),
+            geometry,
+            notice_slots,
+        }
+    }
+
+    pub(crate) fn outgoing(
+        &mut self,
+        peer: MemberId,
+        session: Session,
+        purpose: Purpose,
+    ) -> Option<&mut Outgoing<F>> {
+        self.outgoing
+            .iter_mut()
+            .find(|link| link.peer == peer && link.session == session && link.purpose == purpose)
+    }
+
+    pub(crate) fn incoming(
+        &mut self,
+        peer: MemberId,
+        session: Session,
+        purpose: Purpose,
+    ) -> Option<&mut Incoming<F>> {
+        self.incoming
+            .iter_mut()
+            .find(|link| link.peer == peer && link.session == session && link.purpose == purpose)
+    }
+
+    /// Makes the initiator's end and offers it.
+    #[expect(clippy::too_many_arguments, reason = "who, what, where and with what")]
+    pub(crate) fn connect(
+        &mut self,
+        fabric: &F,
+        queue: &F::CompletionQueue,
+        control: &mut impl ControlPlane,
+        peer: MemberId,
+        session: Session,
+        purpose: Purpose,
+        deadline_ns: u64,
+    ) -> Result<(), SessionError> {
+        let link = Outgoing::new(
+            fabric,
+            queue,
+            self.geometry,
+            self.notice_slots,
+            peer,
+            session,
+            purpose,
+            deadline_ns,
+        )?;
+        control.send(peer, Frame::Offer { session, purpose, endpoint: link.endpoint() });
+        self.outgoing.push(link);
+        Ok(())
+    }
+
+    /// Ends the initiator's end of a session, whatever it is for.
+    pub(crate) fn disconnect(&mut self, control: &mut impl ControlPlane, peer: MemberId, session: Session) {
+        self.fetches.retain(|fetch| (fetch.peer, fetch.session) != (peer, session));
+        while let Some(at) =
+            self.outgoing.iter().position(|link| link.peer == peer && link.session == session)
+        {
+            let link = self.outgoing.swap_remove(at);
+            let purpose = link.purpose;
+            link.destroy();
+            control.send(peer, Frame::Broken { session, purpose, by_initiator: true });
+        }
+    }
+
+    /// Notes the peer's end of a session; the newest counts.
+    pub(crate) fn offered(&mut self, peer: MemberId, session: Session, purpose: Purpose, endpoint: Vec<u8>) {
+        let known = self.offers.get(&(peer, purpose));
+        if known.is_none_or(|offer| offer.session <= session) {
+            self.offers.insert((peer, purpose), Offer { session, endpoint });
+        }
+    }
+
+    /// The offer for a grant, if it has come.
+    fn take_offer(&mut self, peer: MemberId, session: Session, purpose: Purpose) -> Option<Vec<u8>> {
+        let key = (peer, purpose);
+        self.offers.get(&key).filter(|offer| offer.session == session)?;
+        self.offers.remove(&key).map(|offer| offer.endpoint)
+    }
+
+    /// Makes the responder's end for a grant, if it is not there and the peer has offered its own. Whether it is there now.
+    pub(crate) fn accept(
+        &mut self,
+        fabric: &F,
+        queue: &F::CompletionQueue,
+        control: &mut impl ControlPlane,
+        grant: &PendingGrant,
+    ) -> Result<bool, SessionError> {
+        let PendingGrant { peer, session, purpose, deadline_ns, .. } = *grant;
+        if self.incoming(peer, session, purpose).is_some() {
+            return Ok(true);
+        }
+        let Some(endpoint) = self.take_offer(peer, session, purpose) else { return Ok(false) };
+        // An older session of the same peer is over: nothing may arrive through it any more.
+        while let Some(at) =
+            self.incoming.iter().position(|link| link.peer == peer && link.purpose == purpose)
+        {
+            self.incoming.swap_remove(at).destroy();
+        }
+        let link = Incoming::new(
+            fabric,
+            queue,
+            self.geometry,
+            self.notice_slots,
+            peer,
+            session,
+            purpose,
+            &endpoint,
+            deadline_ns,
+        )?;
+        control.send(peer, Frame::Accept { session, purpose, endpoint: link.endpoint() });
+        self.incoming.push(link);
+        Ok(true)
+    }
+
+    /// Takes a completion. Failures show in the connection's state, which the next turn looks at.
+    pub(crate) fn completed(&mut self, completion: &Completion, inputs: &mut VecDeque<Input>) {
+        let id = completion.connection;
+        if let Some(link) = self.outgoing.iter_mut().find(|link| link.connection_id() == id) {
+            if let Ok(Some(to)) = link.completed(completion) {
+                inputs.push_back(Input::Placed { peer: link.peer, session: link.session, to });
+            }
+        } else if let Some(link) = self.incoming.iter_mut().find(|link| link.connection_id() == id) {
+            // As above.
+            let _ = link.completed(completion, inputs);
+        }
+    }
+
+    /// The control connection to a peer is lost: what was being negotiated over it is lost, too.
+    pub(crate) fn control_lost(&mut self, peer: MemberId, inputs: &mut VecDeque<Input>) {
+        self.offers.retain(|(from, _), _| *from != peer);
+        let mut lost: Vec<(Session, Purpose)> = Vec::new();
+        for link in self.outgoing.iter().filter(|link| link.peer == peer && !link.is_up()) {
+            lost.push((link.session, link.purpose));
+        }
+        for (session, purpose) in lost {
+            self.drop_outgoing(peer, session, purpose, inputs);
+        }
+    }
+
+    /// The control connection to a peer is up again: repeat what may have been lost.
+    pub(crate) fn control_up(&mut self, control: &mut impl ControlPlane, peer: MemberId) {
+        for link in self.incoming.iter().filter(|link| link.peer == peer && link.has_keys()) {
+            control.send(peer, link.keys());
+        }
+    }
+
+    /// Drops an initiator's end that broke, and says so.
+    pub(crate) fn drop_outgoing(
+        &mut self,
+        peer: MemberId,
+        session: Session,
+        purpose: Purpose,
+        inputs: &mut VecDeque<Input>,
+    ) {
+        let position = self
+            .outgoing
+            .iter()
+            .position(|link| link.peer == peer && link.session == session && link.purpose == purpose);
+        let Some(at) = position else { return };
+        let mut link = self.outgoing.swap_remove(at);
+        let fetching = link.fetching.take();
+        link.destroy();
+        match purpose {
+            Purpose::Replicate => inputs.push_back(Input::FabricDown { peer, session }),
+            Purpose::Fetch => inputs.extend(fetching.map(|fetch| Input::FetchFailed { token: fetch.token })),
+        }
+    }
+
+    /// Drops a responder's end that broke, and says so. Its connection and windows are gone when this returns.
+    pub(crate) fn drop_incoming(
+        &mut self,
+        peer: MemberId,
+        session: Session,
+        purpose: Purpose,
+        inputs: &mut VecDeque<Input>,
+    ) {
+        let position = self
+            .incoming
+            .iter()
+            .position(|link| link.peer == peer && link.session == session && link.purpose == purpose);
+        if let Some(at) = position {
+            self.incoming.swap_remove(at).destroy();
+        }
+        self.grants.retain(|grant| (grant.peer, grant.session, grant.purpose) != (peer, session, purpose));
+        if purpose == Purpose::Replicate {
+            inputs.push_back(Input::FabricDown { peer, session });
+        }
+    }
+
+    /// Begins to take back every window, from everybody.
+    pub(crate) fn begin_revoke(&mut self) {
+        self.grants.clear();
+        for link in &mut self.incoming {
+            link.begin_end();
+        }
+    }
+
+    /// Goes on with it. `true` once every connection that had a window is destroyed.
+    pub(crate) fn revoke(&mut self, is_late: bool) -> bool {
+        let mut at = 0;
+        while at < self.incoming.len() {
+            // Past the deadline destroying alone has to do: it, too, ends everything.
+            if self.incoming[at].end() || is_late {
+                self.incoming.swap_remove(at).destroy();
+            } else {
+                at += 1;
+            }
+        }
+        self.incoming.is_empty()
+    }
+
+    /// The lowest LSN that a grant or fetch still waits for a segment of, as a hint for preparation.
+    pub(crate) fn has_pending(&self) -> bool {
+        !self.grants.is_empty() || !self.fetches.is_empty()
+    }
+
+    /// The segments that a range touches, first and last.
+    pub(crate) fn segments_of(&self, range: LsnRange) -> (u64, u64) {
+        let first = self.geometry.segment_of(range.start);
+        // An end at the first record of a segment touches nothing of it.
+        let end = if range.end > range.start && self.geometry.is_first_record(range.end) {
+            Lsn(self.geometry.base(self.geometry.segment_of(range.end)).0 - 1)
+        } else {
+            Lsn(range.end.0.saturating_sub(1).max(range.start.0))
+        };
+        (first, self.geometry.segment_of(end))
+    }
+}

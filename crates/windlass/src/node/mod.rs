@@ -1,0 +1,754 @@
+//! A member of a group: [`Node`]. DESIGN.md section 9.3.
+//!
+//! ```text
+//!  application ── Node::log ──▶ Log (append, commit)        while this member is primary
+//!              ── Node::read_from ──▶ NodeReader            in any role: the durable prefix
+//!              ◀─ Node::events ── roles, peers, refusals
+//!
+//!  threads: pump (driver) · control plane · flush, superblock, segments · the fabric's agents
+//! ```
+
+mod events;
+mod options;
+mod pump;
+mod read;
+mod threads;
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use slog::{Logger, info, o};
+use windlass_engine::{Config, Identity, Input, Role, Status, StopReason};
+use windlass_log::{Epoch, Geometry, GeometryError, LogId, Lsn, MemberId};
+use windlass_store::disk::{Disk, Errno, RealDisk};
+use windlass_store::{
+    CopiedFolder, DiskCall, DiskError, Founding, Opened, Store, StoreError, Surroundings, UnsafeFilesystem,
+};
+
+pub use events::{NodeEvent, NodeEvents};
+pub use options::{NodeOptions, PumpMode};
+pub use read::NodeReader;
+
+use self::events::Events;
+use self::threads::Threads;
+use crate::clock::MonotonicClock;
+use crate::commit::{CommitError, Committed, Level, Stopped};
+use crate::control::{ControlError, ControlOptions, TcpControl};
+use crate::driver::{self, Driver, DriverError, DriverOptions, GroupMeters, GroupMetrics, Port, Request};
+use crate::error::{AppendError, Outcome, ReadError};
+use crate::log::{Log, random_surroundings};
+use crate::metrics::{Meters, MetricsSnapshot};
+
+/// Why a node was not made or opened.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// The members don't include this one, or one of them twice, or there are none or too many.
+    #[error(
+        "{me} is not among the group's members, or they are not 1 to {} different ones: give every member the same list",
+        Config::VOTERS_MAX
+    )]
+    Members {
+        /// This member.
+        me: MemberId,
+    },
+    /// The folder was made for another member: check the folder and the options.
+    #[error("{} belongs to {found}, not to {expected}: check the folder and the member's number", folder.display())]
+    OtherMember {
+        /// The folder.
+        folder: PathBuf,
+        /// This member.
+        expected: MemberId,
+        /// Whose it is.
+        found: MemberId,
+    },
+    /// The folder holds the log of one node alone.
+    #[error("{} holds a log that belongs to no group: open it as a log, or start the member in an empty folder", folder.display())]
+    Lone {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// Not a segment size.
+    #[error(transparent)]
+    Geometry(#[from] GeometryError),
+    /// The times or sizes contradict each other.
+    #[error("the option {option} is out of range: {rule}")]
+    Option {
+        /// Which.
+        option: &'static str,
+        /// What it must keep.
+        rule: &'static str,
+    },
+    /// The folder was not made.
+    #[error(transparent)]
+    Create(#[from] windlass_store::CreateError),
+    /// The folder was not opened.
+    #[error(transparent)]
+    Open(#[from] windlass_store::OpenError),
+    /// A system call on the folder failed.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// The address can't be listened on: use one of this machine, and a free port.
+    #[error("listening on {address}: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+    /// The fabric was not opened.
+    #[error("the fabric can't be opened: {0}")]
+    Fabric(#[from] windlass_tcp::OpenError),
+    /// The control plane did not start.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// The driver was not made.
+    #[error(transparent)]
+    Driver(#[from] DriverError),
+    /// The system has no random numbers or no thread to give.
+    #[error("{what}: {source}")]
+    System {
+        /// What was asked for.
+        what: &'static str,
+        /// Its answer.
+        source: std::io::Error,
+    },
+}
+
+/// This member is not primary.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("this member is not primary ({role:?}){}", primary_text(*primary))]
+pub struct NotPrimary {
+    /// What it is.
+    pub role: Role,
+    /// Whom it follows, if anybody: ask there.
+    pub primary: Option<MemberId>,
+}
+
+fn primary_text(primary: Option<MemberId>) -> String {
+    primary.map_or(String::from("; no primary is known: wait for one"), |primary| format!("; ask {primary}"))
+}
+
+/// Why a barrier was not reached.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum BarrierError {
+    /// Ask the primary.
+    #[error(transparent)]
+    NotPrimary(#[from] NotPrimary),
+    /// The log takes no records now.
+    #[error(transparent)]
+    Append(#[from] AppendError),
+    /// The tenure ended, or its quorum was lost.
+    #[error(transparent)]
+    Commit(#[from] CommitError),
+}
+
+/// How a node is to end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ending {
+    /// Resign, flush, mark the folder clean.
+    Clean,
+    /// At once, like a crash of the process.
+    Abrupt,
+}
+
+/// What the handle and the pump share.
+pub(crate) struct Inner {
+    port: Arc<Port>,
+    store: Arc<Store<RealDisk>>,
+    folder: PathBuf,
+    events: Arc<Events>,
+    log: Mutex<Option<Log>>,
+    ending: AtomicU8,
+    is_unclean: AtomicBool,
+    close_error: Mutex<Option<StoreError>>,
+    meters: Arc<Meters>,
+    group_meters: Arc<GroupMeters>,
+    logger: Logger,
+}
+
+impl Inner {
+    fn ending(&self) -> Option<Ending> {
+        match self.ending.load(Ordering::Acquire) {
+            1 => Some(Ending::Clean),
+            2 => Some(Ending::Abrupt),
+            _ => None,
+        }
+    }
+
+    fn end(&self, ending: Ending) {
+        let word = match ending {
+            Ending::Clean => 1,
+            Ending::Abrupt => 2,
+        };
+        self.ending.fetch_max(word, Ordering::AcqRel);
+        self.port.wake();
+    }
+
+    fn log(&self) -> MutexGuard<'_, Option<Log>> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn close_error(&self) -> MutexGuard<'_, Option<StoreError>> {
+        self.close_error.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a node is, at one moment.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct NodeInfo {
+    /// This member.
+    pub member: MemberId,
+    /// The group's log.
+    pub log_id: LogId,
+    /// This process.
+    pub identity: Identity,
+    /// Where its control plane listens.
+    pub address: SocketAddr,
+    /// Where it stands: role, primary, watermarks.
+    pub status: Status,
+}
+
+/// What a node counts, at one moment.
+#[derive(Clone, PartialEq, Debug)]
+#[non_exhaustive]
+pub struct NodeMetrics {
+    /// Of its log.
+    pub log: MetricsSnapshot,
+    /// Of the group.
+    pub group: GroupMetrics,
+}
+
+/// A member of a group. Dropping it ends it like a crash of the process, without a clean mark; [`Node::close`] ends it well.
+pub struct Node {
+    inner: Arc<Inner>,
+    member: MemberId,
+    identity: Identity,
+    address: SocketAddr,
+    level: Level,
+    replicated: bool,
+    first_status: Status,
+    pump: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Node")
+            .field("member", &self.member)
+            .field("folder", &self.inner.folder)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Node {
+    /// Makes a new member in an absent or empty folder and starts it. A member that comes back with an empty folder is another
+    /// incarnation, which its peers refuse under the old name (kind 55).
+    ///
+    /// # Errors
+    ///
+    /// [`NodeError`]: each variant says what to do.
+    pub fn create(folder: &Path, options: NodeOptions) -> Result<Node, NodeError> {
+        check(&options)?;
+        let disk = RealDisk::create(folder).map_err(|errno| folder_error(folder, errno))?;
+        let around = random_surroundings()?;
+        let founding = Founding {
+            log_id: options.log_id,
+            member: options.me,
+            incarnation: around.incarnation,
+            segment_bytes: options.segment_bytes,
+            epoch: None,
+            configuration: driver::state::encode(&[]),
+        };
+        let (store, opened) = Store::create(disk, &founding, &around, &store_options(&options))?;
+        start(store, opened, &around, options)
+    }
+
+    /// Opens the member in `folder` and starts it.
+    ///
+    /// # Errors
+    ///
+    /// [`NodeError`]: each variant says what to do.
+    pub fn open(folder: &Path, options: NodeOptions) -> Result<Node, NodeError> {
+        check(&options)?;
+        let disk = RealDisk::open(folder).map_err(|errno| folder_error(folder, errno))?;
+        let around = random_surroundings()?;
+        let (store, opened) = Store::open(disk, &around, &store_options(&options))?;
+        let superblock = store.superblock();
+        if superblock.configuration.is_empty() {
+            return Err(NodeError::Lone { folder: folder.to_path_buf() });
+        }
+        if superblock.member != options.me {
+            let (expected, found) = (options.me, superblock.member);
+            return Err(NodeError::OtherMember { folder: folder.to_path_buf(), expected, found });
+        }
+        start(store, opened, &around, options)
+    }
+
+    /// Opens the member in `folder`, or makes one if the folder is absent or empty.
+    ///
+    /// # Errors
+    ///
+    /// [`NodeError`].
+    pub fn open_or_create(folder: &Path, options: NodeOptions) -> Result<Node, NodeError> {
+        match Node::open(folder, options.clone()) {
+            Err(NodeError::Open(windlass_store::OpenError::NoLog { empty: true, .. })) => {
+                Node::create(folder, options)
+            }
+            Err(NodeError::Disk(error)) if error.errno == Errno::NOENT && error.file == folder => {
+                Node::create(folder, options)
+            }
+            opened => opened,
+        }
+    }
+
+    /// The log to append to, while this member is primary. A handle belongs to one tenure: when that ends its appends answer `Sealed`
+    /// and its commits that wait end as unknown.
+    ///
+    /// # Errors
+    ///
+    /// [`NotPrimary`], with whom to ask.
+    pub fn log(&self) -> Result<Log, NotPrimary> {
+        let log = self.inner.log().clone();
+        log.ok_or_else(|| {
+            let status = self.status();
+            NotPrimary {
+                role: status.role,
+                primary: status.primary.filter(|primary| *primary != self.member),
+            }
+        })
+    }
+
+    /// What happens from now on: roles, peers, refusals.
+    #[must_use]
+    pub fn events(&self) -> NodeEvents {
+        self.inner.events.listen()
+    }
+
+    /// Waits on this thread until this member is primary, or until the deadline.
+    ///
+    /// # Errors
+    ///
+    /// [`NotPrimary`], past the deadline.
+    pub fn wait_primary(&self, deadline: Instant) -> Result<Log, NotPrimary> {
+        let mut events = self.events();
+        loop {
+            match self.log() {
+                Ok(log) => return Ok(log),
+                Err(not) if events.next_blocking(Some(deadline)).is_none() => {
+                    return self.log().map_err(|_| not);
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Waits until this member, as primary, is known to be the only one, and answers an LSN: everything that was acknowledged by anybody before
+    /// the call lies below it and is committed. Read up to there for a linearizable read.
+    ///
+    /// It appends a filler record of 32 bytes that no reader sees and commits it, so it costs what a commit costs.
+    ///
+    /// # Errors
+    ///
+    /// [`BarrierError`].
+    pub async fn read_barrier(&self) -> Result<Lsn, BarrierError> {
+        let (log, end) = self.barrier()?;
+        let committed: Committed = log.commit(end, self.barrier_level()).await?;
+        Ok(committed.end())
+    }
+
+    /// As [`Node::read_barrier`], on this thread.
+    ///
+    /// # Errors
+    ///
+    /// As [`Node::read_barrier`].
+    pub fn read_barrier_blocking(&self, deadline: Option<Instant>) -> Result<Lsn, BarrierError> {
+        let (log, end) = self.barrier()?;
+        let committed: Committed = match deadline {
+            Some(deadline) => log.commit_until(end, self.barrier_level(), deadline)?,
+            None => log.commit_blocking(end, self.barrier_level())?,
+        };
+        Ok(committed.end())
+    }
+
+    fn barrier(&self) -> Result<(Log, Lsn), BarrierError> {
+        let log = self.log()?;
+        // Dropped unpublished: it becomes filler.
+        let end = log.reserve(0)?.end();
+        Ok((log, end))
+    }
+
+    fn barrier_level(&self) -> Level {
+        if self.replicated { Level::Replicated } else { Level::Durable }
+    }
+
+    /// Reads the durable prefix of this member's log from the record that starts at `from`, in any role, and follows it across takeovers.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError::Purged`].
+    pub fn read_from(&self, from: Lsn) -> Result<NodeReader, ReadError> {
+        let watch = Arc::clone(&self.inner.port.durable);
+        NodeReader::new(&self.inner.store, self.inner.folder.clone(), watch, Level::Durable, from)
+    }
+
+    /// As [`Node::read_from`], up to what is known to be replicated. What is read above the durable LSN may be revoked by a takeover (R-14); the
+    /// reader then ends.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError::Purged`].
+    pub fn read_replicated_from(&self, from: Lsn) -> Result<NodeReader, ReadError> {
+        let watch = self.inner.port.replicated();
+        NodeReader::new(&self.inner.store, self.inner.folder.clone(), watch, Level::Replicated, from)
+    }
+
+    /// The application needs nothing below `to`, a record's start, of this member's log any more. What backups still need is kept within the
+    /// retention; nothing above the durable LSN goes.
+    pub fn trim(&self, to: Lsn) {
+        self.inner.meters.trims.add(1);
+        self.ask(Input::Trim { to });
+    }
+
+    /// The application has installed a checkpoint that stands for everything below `at`, after
+    /// [`windlass_engine::Event::SnapshotNeeded`].
+    pub fn snapshot_installed(&self, at: Lsn) {
+        self.ask(Input::SnapshotInstalled { at });
+    }
+
+    /// As primary: gives the tenure to this member without waiting for suspicion. The role events tell how it went.
+    pub fn hand_over(&self, to: MemberId) {
+        self.ask(Input::Handover { to });
+    }
+
+    /// Tries to become primary now: an operator or an external elector suspects the primary. Safe at any time.
+    pub fn promote(&self) {
+        self.ask(Input::Suspect);
+    }
+
+    /// As primary: stops being it.
+    pub fn resign(&self) {
+        self.ask(Input::Resign { reason: StopReason::Asked });
+    }
+
+    /// An operator's word that members which lost their memory may count when the next log is chosen (R-19). What was acknowledged at `Replicated`
+    /// alone may be lost by it.
+    pub fn accept_memory_loss(&self) {
+        self.ask(Input::AcceptMemoryLoss);
+    }
+
+    fn ask(&self, input: Input) {
+        self.inner.port.ask(Request::Engine(input));
+    }
+
+    /// What became of the append that got `lsn` in `epoch`, by whichever member.
+    #[must_use]
+    pub fn outcome(&self, epoch: Epoch, lsn: Lsn) -> Outcome {
+        crate::log::outcome(&self.inner.store.superblock(), self.inner.port.durable.value(), epoch, lsn)
+    }
+
+    /// Where this member stands.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.inner.port.status().unwrap_or(self.first_status)
+    }
+
+    /// What this node is now.
+    #[must_use]
+    pub fn info(&self) -> NodeInfo {
+        NodeInfo {
+            member: self.member,
+            log_id: self.inner.store.log_id(),
+            identity: self.identity,
+            address: self.address,
+            status: self.status(),
+        }
+    }
+
+    /// The level of commits that name none.
+    #[must_use]
+    pub fn level(&self) -> Level {
+        self.level
+    }
+
+    /// What the node counts.
+    #[must_use]
+    pub fn metrics(&self) -> NodeMetrics {
+        let log = match self.log() {
+            Ok(log) => log.metrics(),
+            Err(_) => {
+                let status = self.status();
+                let (meters, store) = (&self.inner.meters, self.inner.store.counters());
+                MetricsSnapshot {
+                    trimmed: status.trimmed,
+                    persisted: status.persisted.0,
+                    durable: status.durable,
+                    replicated: status.replicated,
+                    drained: status.tail,
+                    tail: status.tail,
+                    records: meters.records.value(),
+                    flushes: meters.flushes.value(),
+                    flush_failures: meters.flush_failures.value(),
+                    flush_ns: meters.flush_ns.snapshot(),
+                    device_bytes: store.device_bytes,
+                    flush_page_bytes: store.flushed_page_bytes,
+                    superblock_writes: store.superblock_writes,
+                    ..MetricsSnapshot::default()
+                }
+            }
+        };
+        NodeMetrics { log, group: self.inner.group_meters.snapshot() }
+    }
+
+    /// Ends the node: resigns if it is primary, flushes, marks the folder clean, gives up its lock. Commits that wait are answered.
+    ///
+    /// # Errors
+    ///
+    /// [`NodeCloseError`]: it has ended all the same, and the next opening recovers.
+    pub fn close(self) -> Result<(), NodeCloseError> {
+        self.inner.end(Ending::Clean);
+        self.join();
+        if let Some(error) = self.inner.close_error().take() {
+            return Err(NodeCloseError::Store(error));
+        }
+        if self.inner.is_unclean.load(Ordering::Acquire) {
+            return Err(NodeCloseError::Unclean { stopped: self.status().stopped });
+        }
+        Ok(())
+    }
+
+    fn join(&self) {
+        let pump = self.pump.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(pump) = pump {
+            // A panic there has been reported by the panic hook.
+            let _ = pump.join();
+        }
+    }
+}
+
+/// A node that did not end well. The next opening recovers it.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum NodeCloseError {
+    /// The last flush or the clean mark failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// It had stopped before, or a reservation stayed in flight: no clean mark was written.
+    #[error(
+        "the node had stopped before ({stopped:?}), or a reservation stayed in flight: no clean mark was written"
+    )]
+    Unclean {
+        /// Why it had stopped, if it had.
+        stopped: Option<StopReason>,
+    },
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.inner.end(Ending::Abrupt);
+        self.join();
+        self.inner.port.stop(&Stopped::Closed);
+    }
+}
+
+fn folder_error(folder: &Path, errno: Errno) -> DiskError {
+    DiskError { call: DiskCall::Open, file: folder.to_path_buf(), errno }
+}
+
+/// What the options must keep, before anything is touched.
+fn check(options: &NodeOptions) -> Result<(), NodeError> {
+    let me = options.me;
+    let mut ids: Vec<MemberId> = options.members.iter().map(|member| member.id).collect();
+    ids.sort_unstable();
+    let are_different = ids.windows(2).all(|pair| pair[0] != pair[1]);
+    if !are_different || !ids.contains(&me) || ids.len() > Config::VOTERS_MAX {
+        return Err(NodeError::Members { me });
+    }
+    let geometry = Geometry::new(options.segment_bytes)?;
+    let wrong = |option, rule| Err(NodeError::Option { option, rule });
+    let (timing, limits) = (&options.timing, &options.limits);
+    if timing.heartbeat_ns == 0 || timing.suspicion_ns < 4 * timing.heartbeat_ns {
+        return wrong("suspicion", "at least four heartbeats, which are not zero");
+    }
+    if [timing.backoff_ns, timing.retry_ns, timing.stall_ns, timing.flush_idle_ns].contains(&0) {
+        return wrong("timing", "no time is zero");
+    }
+    if limits.batch_bytes < 4096 || limits.fetch_bytes < 4096 {
+        return wrong("limits", "batches and fetches move at least 4096 bytes");
+    }
+    if limits.notice_slots == 0 || limits.notice_slots > 64 {
+        return wrong("notice_slots", "1 to 64");
+    }
+    if limits.batches_in_flight == 0 || limits.batches_in_flight > 16 || limits.segments_ahead == 0 {
+        return wrong("limits", "1 to 16 batches in flight, at least one segment ahead");
+    }
+    if limits.retention_bytes < geometry.segment_bytes() {
+        return wrong("backup_retention_bytes", "at least one segment");
+    }
+    Ok(())
+}
+
+fn store_options(options: &NodeOptions) -> windlass_store::Options {
+    windlass_store::Options {
+        mode: options.mode,
+        log_id: Some(options.log_id),
+        retention_bytes: options.retention().saturating_add(options.limits.retention_bytes),
+        segments_ahead: options.limits.segments_ahead,
+        unsafe_filesystem: if options.any_filesystem {
+            UnsafeFilesystem::Use
+        } else {
+            UnsafeFilesystem::Refuse
+        },
+        copied_folder: CopiedFolder::Judge,
+        ..windlass_store::Options::default()
+    }
+}
+
+fn random_u64() -> Result<u64, NodeError> {
+    getrandom::u64().map_err(|error| NodeError::System {
+        what: "random numbers",
+        source: std::io::Error::other(error.to_string()),
+    })
+}
+
+/// Starts a member on an open store.
+fn start(
+    store: Store<RealDisk>,
+    opened: Opened,
+    around: &Surroundings,
+    options: NodeOptions,
+) -> Result<Node, NodeError> {
+    let _ = around;
+    let Some(address) = options.address() else { return Err(NodeError::Members { me: options.me }) };
+    let listener = TcpListener::bind(address).map_err(|source| NodeError::Listen { address, source })?;
+    let logger = options.logger.new(o!("member" => options.me.to_string()));
+    // The opening is durable before anybody hears of it (R-6 takes the clean mark away, which counts the generation on).
+    store.begin().map_err(DriverError::Begin)?;
+    let superblock = store.superblock();
+    let identity = Identity {
+        incarnation: superblock.incarnation,
+        opening: superblock.generation,
+        nonce: random_u64()?,
+    };
+    let fabric = open_fabric(&options, address, &logger)?;
+    let folder = store.disk().path().to_path_buf();
+    let store = Arc::new(store);
+    info!(logger, "the member is open"; "folder" => %folder.display(), "tail" => %opened.tail, "clean" => opened.clean,
+        "memory_lost" => opened.memory_lost, "rewritten_bytes" => opened.rewritten_bytes);
+
+    // Whoever is waited for wakes the pump through this, once the pump's queue is there.
+    let wake: Arc<OnceLock<Arc<Port>>> = Arc::default();
+    let waking = |wake: &Arc<OnceLock<Arc<Port>>>| {
+        let wake = Arc::clone(wake);
+        move || {
+            if let Some(port) = wake.get() {
+                port.wake();
+            }
+        }
+    };
+    let threads = Threads::start(&format!("windlass-{}", options.me.0), waking(&wake))
+        .map_err(|source| NodeError::System { what: "a thread", source })?;
+    let control = TcpControl::start(
+        ControlOptions {
+            me: options.me,
+            members: options.members.clone(),
+            log_id: options.log_id,
+            identity,
+            secret: options.secret.clone(),
+            listener,
+            logger: logger.clone(),
+        },
+        waking(&wake),
+    )?;
+    let address = control.address();
+    let config = Config {
+        me: options.me,
+        identity,
+        voters: options.members.iter().map(|member| member.id).collect(),
+        geometry: store.geometry(),
+        replicated_allowed: options.replicated,
+        seed: random_u64()?,
+        timing: options.timing,
+        limits: options.limits,
+    };
+    let driver = Driver::new(
+        driver::Parts {
+            fabric,
+            store: Arc::clone(&store),
+            opened,
+            clock: MonotonicClock::new(),
+            control,
+            executor: threads,
+        },
+        DriverOptions {
+            config,
+            level: options.level,
+            retention_bytes: options.retention(),
+            reservation_limit: options.reservation_limit,
+            logger: logger.clone(),
+        },
+    )?;
+    let port = Arc::clone(driver.port());
+    // Set once, here.
+    let _ = wake.set(Arc::clone(&port));
+    let (meters, group_meters) = driver.meters();
+    let inner = Arc::new(Inner {
+        port,
+        store,
+        folder,
+        events: Arc::new(Events::new()),
+        log: Mutex::new(None),
+        ending: AtomicU8::new(0),
+        is_unclean: AtomicBool::new(false),
+        close_error: Mutex::new(None),
+        meters: Arc::clone(meters),
+        group_meters: Arc::clone(group_meters),
+        logger,
+    });
+    let first_status = driver.status();
+    let (of_pump, mode, pin) = (Arc::clone(&inner), options.pump, options.pin);
+    let pump = std::thread::Builder::new()
+        .name(format!("windlass-pump-{}", options.me.0))
+        .spawn(move || {
+            if let Some(processor) = pin {
+                pin_to(processor, &of_pump.logger);
+            }
+            pump::run(driver, &of_pump, mode);
+        })
+        .map_err(|source| NodeError::System { what: "a thread", source })?;
+    Ok(Node {
+        inner,
+        member: options.me,
+        identity,
+        address,
+        level: options.level,
+        replicated: options.replicated,
+        first_status,
+        pump: Mutex::new(Some(pump)),
+    })
+}
+
+fn open_fabric(
+    options: &NodeOptions,
+    control: SocketAddr,
+    logger: &Logger,
+) -> Result<windlass_tcp::TcpFabric, NodeError> {
+    let secret = windlass_tcp::auth::Secret::new(options.secret.bytes()).expect("as long as the group's");
+    let mut tcp = windlass_tcp::Options::new(secret, options.log_id.0);
+    tcp.bind = options.fabric_address(control.ip());
+    tcp.spin = match options.pump {
+        PumpMode::Event => std::time::Duration::ZERO,
+        PumpMode::Busy | PumpMode::Adaptive => options.spin,
+    };
+    Ok(windlass_tcp::TcpFabric::open(tcp, logger.clone())?)
+}
+
+fn pin_to(processor: usize, logger: &Logger) {
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(processor);
+    if let Err(errno) = rustix::thread::sched_setaffinity(None, &set) {
+        slog::warn!(logger, "the pump can't be pinned"; "processor" => processor, "cause" => %errno);
+    }
+}

@@ -1,0 +1,203 @@
+//! How a member of a group is made and opened.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use slog::Logger;
+use windlass_engine::{Limits, Timing};
+use windlass_log::{LogId, MemberId, OpenMode};
+
+use crate::commit::Level;
+use crate::control::{Member, Secret};
+
+/// How the pump waits when it has nothing to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum PumpMode {
+    /// It never sleeps: lowest latency for a core of its own.
+    Busy,
+    /// It sleeps at once.
+    Event,
+    /// It spins for a moment, then sleeps.
+    #[default]
+    Adaptive,
+}
+
+/// Options of a [`Node`](crate::Node). What has no default is asked for by [`NodeOptions::new`].
+#[derive(Clone, Debug)]
+pub struct NodeOptions {
+    pub(crate) me: MemberId,
+    pub(crate) members: Vec<Member>,
+    pub(crate) log_id: LogId,
+    pub(crate) secret: Secret,
+    pub(crate) segment_bytes: u64,
+    pub(crate) retention_bytes: Option<u64>,
+    pub(crate) level: Level,
+    pub(crate) replicated: bool,
+    pub(crate) mode: OpenMode,
+    pub(crate) timing: Timing,
+    pub(crate) limits: Limits,
+    pub(crate) reservation_limit: Duration,
+    pub(crate) any_filesystem: bool,
+    pub(crate) fabric_bind: Option<SocketAddr>,
+    pub(crate) pump: PumpMode,
+    pub(crate) spin: Duration,
+    pub(crate) pin: Option<usize>,
+    pub(crate) logger: Logger,
+}
+
+impl NodeOptions {
+    /// Options of member `me` of the group with these members (1 to 15, `me` among them, each with the address of its control
+    /// plane), this log id and this secret. All members are given the same members, log id and secret.
+    #[must_use]
+    pub fn new(me: MemberId, members: Vec<Member>, log_id: LogId, secret: Secret) -> NodeOptions {
+        NodeOptions {
+            me,
+            members,
+            log_id,
+            secret,
+            segment_bytes: 64 << 20,
+            retention_bytes: None,
+            level: Level::Durable,
+            replicated: false,
+            mode: OpenMode::Tail,
+            timing: Timing::default(),
+            limits: Limits::default(),
+            reservation_limit: Duration::from_secs(10),
+            any_filesystem: false,
+            fabric_bind: None,
+            pump: PumpMode::default(),
+            spin: Duration::from_micros(50),
+            pin: None,
+            logger: Logger::root(slog::Discard, slog::o!()),
+        }
+    }
+
+    /// The size of a segment, the same for all members: a power of two from 64 KiB to 4 GiB. Default 64 MiB.
+    #[must_use]
+    pub fn segment_bytes(mut self, segment_bytes: u64) -> NodeOptions {
+        self.segment_bytes = segment_bytes;
+        self
+    }
+
+    /// The cap on bytes that the application keeps between its trim point and the tail. Default: 64 segments.
+    #[must_use]
+    pub fn retention_bytes(mut self, retention_bytes: u64) -> NodeOptions {
+        self.retention_bytes = Some(retention_bytes);
+        self
+    }
+
+    /// Trimmed bytes that are kept for backups that lag; one that is further behind needs a snapshot. Default 1 GiB, at least a
+    /// segment.
+    #[must_use]
+    pub fn backup_retention_bytes(mut self, bytes: u64) -> NodeOptions {
+        self.limits.retention_bytes = bytes;
+        self
+    }
+
+    /// The level of commits that name none. Default [`Level::Durable`].
+    #[must_use]
+    pub fn level(mut self, level: Level) -> NodeOptions {
+        self.level = level;
+        self
+    }
+
+    /// Whether the group allows the level `Replicated`, the same for all members. Members that lost their memory then don't count
+    /// when a log is chosen. Default: no.
+    #[must_use]
+    pub fn allow_replicated(mut self, replicated: bool) -> NodeOptions {
+        self.replicated = replicated;
+        self
+    }
+
+    /// What opening does with a tail that doesn't hold. Default [`OpenMode::Tail`].
+    #[must_use]
+    pub fn mode(mut self, mode: OpenMode) -> NodeOptions {
+        self.mode = mode;
+        self
+    }
+
+    /// After how much silence a primary is suspected. Heartbeats come twenty times as often. Default 400 ms.
+    #[must_use]
+    pub fn suspicion(mut self, suspicion: Duration) -> NodeOptions {
+        let ns = u64::try_from(suspicion.as_nanos()).unwrap_or(u64::MAX / 64);
+        self.timing.suspicion_ns = ns;
+        self.timing.heartbeat_ns = (ns / 20).max(1_000_000);
+        self
+    }
+
+    /// All times of the protocol.
+    #[must_use]
+    pub fn timing(mut self, timing: Timing) -> NodeOptions {
+        self.timing = timing;
+        self
+    }
+
+    /// All sizes of the protocol, the same for all members.
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> NodeOptions {
+        self.limits = limits;
+        self
+    }
+
+    /// How long a reservation may stay unpublished before the tenure ends, and how long its end waits for one. Default
+    /// 10 s.
+    #[must_use]
+    pub fn reservation_limit(mut self, limit: Duration) -> NodeOptions {
+        self.reservation_limit = limit;
+        self
+    }
+
+    /// Use a filesystem on which the store's promises are not known to hold. Default: refuse.
+    #[must_use]
+    pub fn any_filesystem(mut self, any_filesystem: bool) -> NodeOptions {
+        self.any_filesystem = any_filesystem;
+        self
+    }
+
+    /// Where the fabric listens. Default: the address of this member's control plane, at a free port.
+    #[must_use]
+    pub fn fabric_bind(mut self, address: SocketAddr) -> NodeOptions {
+        self.fabric_bind = Some(address);
+        self
+    }
+
+    /// How the pump waits. Default [`PumpMode::Adaptive`].
+    #[must_use]
+    pub fn pump(mut self, pump: PumpMode) -> NodeOptions {
+        self.pump = pump;
+        self
+    }
+
+    /// How long to spin before sleeping, in mode [`PumpMode::Adaptive`]. Default 50 µs.
+    #[must_use]
+    pub fn spin(mut self, spin: Duration) -> NodeOptions {
+        self.spin = spin;
+        self
+    }
+
+    /// Keep the pump on this processor.
+    #[must_use]
+    pub fn pin(mut self, processor: usize) -> NodeOptions {
+        self.pin = Some(processor);
+        self
+    }
+
+    /// Where the node writes its few lines. Default: nowhere.
+    #[must_use]
+    pub fn logger(mut self, logger: Logger) -> NodeOptions {
+        self.logger = logger;
+        self
+    }
+
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        self.members.iter().find(|member| member.id == self.me).map(|member| member.address)
+    }
+
+    pub(crate) fn fabric_address(&self, control: IpAddr) -> SocketAddr {
+        self.fabric_bind.unwrap_or(SocketAddr::new(control, 0))
+    }
+
+    pub(crate) fn retention(&self) -> u64 {
+        self.retention_bytes.unwrap_or(self.segment_bytes.saturating_mul(64))
+    }
+}

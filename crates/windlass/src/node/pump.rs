@@ -1,0 +1,119 @@
+//! The pump: the thread that steps a node's driver.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use slog::{error, warn};
+use windlass_engine::{Input, Role, StopReason};
+use windlass_fabric::Fabric;
+use windlass_store::disk::{Disk, RealDisk};
+
+use super::{Ending, Inner, NodeEvent, PumpMode};
+use crate::clock::Clock;
+use crate::control::ControlPlane;
+use crate::driver::{Driver, DriverEvent, Executor};
+
+/// How long a closing primary waits for reservations in flight.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// Steps the driver until the node is to end, then ends it.
+pub(crate) fn run<F, C, N, X>(mut driver: Driver<F, RealDisk, C, N, X>, inner: &Arc<Inner>, mode: PumpMode)
+where
+    F: Fabric,
+    C: Clock + Clone,
+    N: ControlPlane,
+    X: Executor<RealDisk>,
+{
+    let mut resigned: Option<Instant> = None;
+    loop {
+        let worked = match driver.step() {
+            Ok(worked) => worked,
+            Err(error) => {
+                error!(inner.logger, "the fabric is unusable; open the node again"; "cause" => %error);
+                break;
+            }
+        };
+        if worked {
+            forward(&mut driver, inner);
+        }
+        match inner.ending() {
+            Some(Ending::Abrupt) => return end(driver, inner, false),
+            Some(Ending::Clean) => {
+                let since = *resigned.get_or_insert_with(|| {
+                    driver.ask(Input::Resign { reason: StopReason::Asked });
+                    Instant::now()
+                });
+                let is_over = !matches!(driver.status().role, Role::Primary | Role::Sealing);
+                if (is_over && driver.is_quiet()) || since.elapsed() > QUIET {
+                    break;
+                }
+            }
+            None => {}
+        }
+        if worked || mode == PumpMode::Busy {
+            continue;
+        }
+        let longest = if resigned.is_some() { Duration::from_millis(1) } else { Duration::MAX };
+        if let Err(error) = driver.wait(longest) {
+            error!(inner.logger, "the fabric is unusable; open the node again"; "cause" => %error);
+            break;
+        }
+    }
+    let is_clean = driver.status().stopped.is_none();
+    end(driver, inner, is_clean);
+}
+
+/// Passes on what the driver has to say.
+fn forward<F, D, C, N, X>(driver: &mut Driver<F, D, C, N, X>, inner: &Inner)
+where
+    F: Fabric,
+    D: Disk,
+    C: Clock + Clone,
+    N: ControlPlane,
+    X: Executor<D>,
+{
+    inner.port.set_status(driver.status());
+    while let Some(event) = driver.poll_event() {
+        match event {
+            DriverEvent::Role { role, epoch, log } => {
+                *inner.log() = log;
+                inner.events.push(NodeEvent::Role { role, epoch });
+            }
+            DriverEvent::SteppedDown { epoch, reason } => {
+                *inner.log() = None;
+                inner.events.push(NodeEvent::SteppedDown { epoch, reason });
+            }
+            DriverEvent::Engine(event) => inner.events.push(NodeEvent::Group(event)),
+        }
+    }
+}
+
+/// Ends the driver and, if the stop is clean, marks the folder so.
+fn end<F, C, N, X>(mut driver: Driver<F, RealDisk, C, N, X>, inner: &Inner, is_clean: bool)
+where
+    F: Fabric,
+    C: Clock + Clone,
+    N: ControlPlane,
+    X: Executor<RealDisk>,
+{
+    *inner.log() = None;
+    let tail = driver.shut_down();
+    let is_quiet = driver.is_quiet();
+    let store = Arc::clone(driver.store());
+    // Threads that work on the store end here; no window is open any more.
+    drop(driver);
+    if is_clean && is_quiet {
+        if let Err(error) = store.close(tail) {
+            warn!(inner.logger, "the folder was not closed cleanly"; "cause" => %error);
+            *inner.close_error() = Some(error);
+        }
+    } else {
+        inner.is_unclean.store(true, Ordering::Release);
+        if is_quiet {
+            store.abandon();
+        }
+        // otherwise a producer may still write into the mapping, so the folder stays locked until this process ends.
+    }
+    inner.events.end();
+}

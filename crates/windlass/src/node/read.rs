@@ -1,0 +1,133 @@
+//! Reading a member's log, in whatever role: the durable prefix, or with the caller's consent what is replicated.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use windlass_log::{Geometry, Lsn};
+use windlass_store::disk::RealDisk;
+use windlass_store::{Read, Store};
+
+use crate::commit::{CommitError, Level, Reached, Watch, Who, wait_blocking};
+use crate::error::ReadError;
+use crate::log::{Cursor, Items, Record};
+
+/// A cursor that adopts the log's history whenever it has grown past what it knew.
+struct Fresh {
+    reader: windlass_store::Reader<RealDisk>,
+    fresh_until: Lsn,
+}
+
+impl fmt::Debug for Fresh {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fresh").field("at", &self.reader.at()).finish_non_exhaustive()
+    }
+}
+
+impl Cursor for Fresh {
+    fn next(&mut self, end: Lsn) -> Result<Read<'_>, ReadError> {
+        if end > self.fresh_until {
+            // A takeover since then has begun another epoch below the new end.
+            self.reader.refresh();
+            self.fresh_until = end;
+        }
+        Cursor::next(&mut self.reader, end)
+    }
+}
+
+/// Reads a member's log, in any role, and follows it across takeovers: what is durable is never taken back.
+#[derive(Debug)]
+pub struct NodeReader {
+    watch: Arc<Watch>,
+    level: Level,
+    folder: PathBuf,
+    geometry: Geometry,
+    items: Items<'static>,
+}
+
+impl NodeReader {
+    pub(crate) fn new(
+        store: &Arc<Store<RealDisk>>,
+        folder: PathBuf,
+        watch: Arc<Watch>,
+        level: Level,
+        from: Lsn,
+    ) -> Result<NodeReader, ReadError> {
+        let first = store.trimmed();
+        if from < first {
+            return Err(ReadError::Purged { lsn: from, first });
+        }
+        let cursor = Fresh { reader: store.reader(from), fresh_until: Lsn(0) };
+        let items = Items::new(Box::new(cursor), from);
+        Ok(NodeReader { watch, level, folder, geometry: store.geometry(), items })
+    }
+
+    /// The next record below the reader's level. An error leaves the reader where it is: at the end it can be asked again.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError`]; `AtEnd`, `Purged` and `Damaged` are three different answers. A reader at `Replicated` whose level was revoked by a
+    /// takeover answers [`ReadError::Ended`] at its end: go back to what is durable and read on from there.
+    #[expect(clippy::should_implement_trait, reason = "a record borrows from the reader")]
+    pub fn next(&mut self) -> Result<Record<'_>, ReadError> {
+        let limit = self.watch.value();
+        if self.items.position() >= limit && self.items.is_empty() {
+            let end = self.items.position();
+            return Err(if self.watch.stopped().is_some() {
+                ReadError::Ended { end }
+            } else {
+                ReadError::AtEnd { end }
+            });
+        }
+        let found = self.items.advance(limit, &self.folder, self.geometry)?;
+        Ok(self.items.record(found))
+    }
+
+    /// The next record, waiting for it on this thread until `deadline`.
+    ///
+    /// # Errors
+    ///
+    /// As [`NodeReader::next`]; `AtEnd` when the deadline has passed, `Ended` when the node was closed and everything is read.
+    pub fn next_blocking(&mut self, deadline: Option<Instant>) -> Result<Record<'_>, ReadError> {
+        while let Some(end) = self.at_end() {
+            let watch = Arc::clone(&self.watch);
+            match wait_blocking(&watch, Lsn(end.0 + 1), self.level, Who::Observer, deadline) {
+                Ok(()) => {}
+                Err(CommitError::Deadline { .. }) => return Err(ReadError::AtEnd { end }),
+                Err(_) => break,
+            }
+        }
+        self.next()
+    }
+
+    /// The next record, as a future.
+    ///
+    /// # Errors
+    ///
+    /// As [`NodeReader::next_blocking`] without a deadline.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped at any point; the next call gives the same record.
+    pub async fn next_async(&mut self) -> Result<Record<'_>, ReadError> {
+        while let Some(end) = self.at_end() {
+            if Reached::new(Arc::clone(&self.watch), Lsn(end.0 + 1), Who::Observer).await.is_err() {
+                break;
+            }
+        }
+        self.next()
+    }
+
+    /// Where the next record is looked for.
+    #[must_use]
+    pub fn position(&self) -> Lsn {
+        self.items.position()
+    }
+
+    /// The end, if nothing is left to read below it now.
+    fn at_end(&self) -> Option<Lsn> {
+        let at = self.items.position();
+        (self.items.is_empty() && at >= self.watch.value()).then_some(at)
+    }
+}
