@@ -224,10 +224,9 @@ impl VerbsCompletionQueue {
     /// One of the device's completions in the fabric's words; `None` when its connection is gone.
     fn translate(&mut self, work: &sys::ibv_wc) -> Result<Option<Completion>, PollError> {
         let connection = connection_of(work.wr_id());
-        let Some(at) = self.member(connection) else {
+        let Some(slots) = self.member(connection) else {
             return Ok(None);
         };
-        let slots = &self.members[at];
         let code = work.error().map_or(0, |(code, _)| code);
         let Some((id, mut opcode)) = slots.complete(work.wr_id(), code == 0) else {
             return Err(device_error("ibv_poll_cq", io::Error::from(io::ErrorKind::InvalidData)));
@@ -256,14 +255,15 @@ impl VerbsCompletionQueue {
         Ok(Some(completion))
     }
 
-    /// Where among the members the living one with that id is.
-    fn member(&mut self, connection: u32) -> Option<usize> {
+    /// The living member with that id.
+    fn member(&mut self, connection: u32) -> Option<Arc<Slots>> {
         let known = |members: &[Arc<Slots>]| members.iter().position(|slots| slots.connection == connection);
         let at = known(&self.members).or_else(|| {
             self.refresh();
             known(&self.members)
         })?;
-        (!self.members[at].is_destroyed()).then_some(at)
+        let slots = &self.members[at];
+        (!slots.is_destroyed()).then(|| Arc::clone(slots))
     }
 
     fn refresh(&mut self) {

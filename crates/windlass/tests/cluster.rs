@@ -1,0 +1,213 @@
+//! Three nodes in one process replicate, are read everywhere, survive a killed primary and take it back.
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use support::{Group, PATIENCE, append_all, read_all};
+use windlass::engine::{Event, StopReason};
+use windlass::{CommitError, Level, NodeEvent, Outcome};
+
+fn payload(number: u64) -> Vec<u8> {
+    format!("record {number} {}", "x".repeat(usize::try_from(number % 300).unwrap())).into_bytes()
+}
+
+#[test]
+fn what_one_member_commits_every_member_reads() {
+    let group = Group::start(3);
+    let (_, log) = group.primary();
+    let end = append_all(&log, (0..1000).map(payload), Level::Durable);
+    group.wait_durable(end);
+    let expected: Vec<Vec<u8>> = (0..1000).map(payload).collect();
+    for at in 0..3 {
+        assert_eq!(read_all(group.node(at)), expected, "member {at}");
+    }
+}
+
+#[test]
+fn a_killed_primary_is_replaced_nothing_acknowledged_is_lost_and_it_rejoins() {
+    let mut group = Group::start(3);
+    let (first, log) = group.primary();
+    let end = append_all(&log, (0..500).map(payload), Level::Durable);
+    drop(log);
+    // The survivors know that it is durable: nothing is left to be settled by the takeover.
+    group.wait_durable(end);
+    group.kill(first);
+    let (second, log) = group.primary();
+    assert_ne!(first, second);
+    append_all(&log, (500..1000).map(payload), Level::Durable);
+    group.open(first);
+    let end = append_all(&log, (1000..1500).map(payload), Level::Durable);
+    group.wait_durable(end);
+    let expected: Vec<Vec<u8>> = (0..1500).map(payload).collect();
+    for at in 0..3 {
+        let all = read_all(group.node(at));
+        assert!(all == expected, "member {at} has {} records", all.len());
+    }
+}
+
+#[test]
+fn an_old_primarys_uncommitted_suffix_is_cut_when_it_rejoins() {
+    let mut group = Group::start(3);
+    let (first, log) = group.primary();
+    let end = append_all(&log, (0..100).map(payload), Level::Durable);
+    group.wait_durable(end);
+    let others: Vec<usize> = (0..3).filter(|at| *at != first).collect();
+    for at in &others {
+        group.kill(*at);
+    }
+    // Alone, so none of these can be committed; but they reach the old primary's disk.
+    let mut appended = Vec::new();
+    while appended.len() < 50 {
+        match log.append(b"never committed") {
+            Ok(record) => appended.push(record),
+            Err(error) => panic!("{error}"),
+        }
+    }
+    let epoch = log.info().epoch;
+    let last = appended.last().unwrap();
+    let outcome = log.commit_until(last.end, Level::Durable, Instant::now() + PATIENCE);
+    assert!(matches!(outcome, Err(CommitError::Fenced { .. })), "{outcome:?}");
+    drop(log);
+    group.kill(first);
+    for at in &others {
+        group.open(*at);
+    }
+    let (_, log) = group.primary();
+    append_all(&log, (100..200).map(payload), Level::Durable);
+    group.open(first);
+    let end = append_all(&log, (200..300).map(payload), Level::Durable);
+    group.wait_durable(end);
+    let expected: Vec<Vec<u8>> = (0..300).map(payload).collect();
+    for at in 0..3 {
+        assert!(read_all(group.node(at)) == expected, "member {at}");
+        assert_eq!(group.node(at).outcome(epoch, last.start), Outcome::Cut, "member {at}");
+    }
+    assert!(group.node(first).metrics().group.cuts > 0, "the suffix was on the old primary's disk");
+}
+
+#[test]
+fn a_planned_handover_moves_the_tenure_without_waiting_for_suspicion() {
+    let group = Group::start(3);
+    let (first, log) = group.primary();
+    append_all(&log, (0..100).map(payload), Level::Durable);
+    let to = (first + 1) % 3;
+    let deadline = Instant::now() + PATIENCE;
+    // The heir must stream to be one.
+    loop {
+        let mut events = group.node(first).events();
+        group.node(first).hand_over(group.members[to].id);
+        match events.next_blocking(Some(deadline)) {
+            Some(NodeEvent::Group(Event::HandoverFailed { .. })) => {
+                std::thread::sleep(Duration::from_millis(10))
+            }
+            Some(_) => break,
+            None => panic!("nothing happens: {:?}", group.statuses()),
+        }
+    }
+    let log = group.node(to).wait_primary(deadline).expect("the heir leads");
+    let end = append_all(&log, (100..200).map(payload), Level::Durable);
+    group.wait_durable(end);
+    let expected: Vec<Vec<u8>> = (0..200).map(payload).collect();
+    for at in 0..3 {
+        assert!(read_all(group.node(at)) == expected, "member {at}");
+    }
+    assert_eq!(group.node(first).log().unwrap_err().primary, Some(group.members[to].id));
+}
+
+#[test]
+fn a_reader_on_a_backup_follows_across_a_takeover() {
+    let mut group = Group::start(3);
+    let (first, log) = group.primary();
+    let third = (first + 2) % 3;
+    let reader = {
+        let mut reader = group.node(third).read_from(group.node(third).status().trimmed).unwrap();
+        std::thread::spawn(move || {
+            let mut all = Vec::new();
+            while all.len() < 400 {
+                match reader.next_blocking(Some(Instant::now() + PATIENCE)) {
+                    Ok(record) => all.push(record.payload.to_vec()),
+                    Err(error) => panic!("after {} records: {error}", all.len()),
+                }
+            }
+            all
+        })
+    };
+    let end = append_all(&log, (0..200).map(payload), Level::Durable);
+    drop(log);
+    group.wait_durable(end);
+    group.kill(first);
+    let (_, log) = group.primary();
+    append_all(&log, (200..400).map(payload), Level::Durable);
+    let expected: Vec<Vec<u8>> = (0..400).map(payload).collect();
+    assert!(reader.join().unwrap() == expected);
+}
+
+#[test]
+fn a_read_barrier_covers_what_was_acknowledged_and_no_reader_sees_it() {
+    let group = Group::start(3);
+    let (first, log) = group.primary();
+    let end = append_all(&log, (0..10).map(payload), Level::Replicated);
+    let barrier = group.node(first).read_barrier_blocking(Some(Instant::now() + PATIENCE)).unwrap();
+    assert!(barrier >= end);
+    let other = (first + 1) % 3;
+    assert!(group.node(other).read_barrier_blocking(None).is_err(), "only a primary knows");
+    let end = append_all(&log, (10..20).map(payload), Level::Durable);
+    group.wait_durable(end);
+    assert_eq!(read_all(group.node(other)), (0..20).map(payload).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_closed_group_comes_back_with_everything_and_a_clean_mark() {
+    let mut group = Group::start(3);
+    let (_, log) = group.primary();
+    let end = append_all(&log, (0..300).map(payload), Level::Durable);
+    drop(log);
+    group.wait_durable(end);
+    for at in 0..3 {
+        group.nodes[at].take().unwrap().close().unwrap();
+    }
+    for at in 0..3 {
+        group.open(at);
+    }
+    let (_, log) = group.primary();
+    let end = append_all(&log, (300..400).map(payload), Level::Durable);
+    group.wait_durable(end);
+    for at in 0..3 {
+        assert!(read_all(group.node(at)) == (0..400).map(payload).collect::<Vec<_>>(), "member {at}");
+    }
+}
+
+#[test]
+fn r9_a_leaked_reservation_ends_the_tenure_and_the_group_goes_on() {
+    let mut group = Group::start_with(3, |options| options.reservation_limit(Duration::from_millis(200)));
+    let (first, log) = group.primary();
+    let end = append_all(&log, (0..50).map(payload), Level::Durable);
+    let mut events = group.node(first).events();
+    std::mem::forget(log.reserve(100).unwrap());
+    let stuck = log.append(b"behind the hole").unwrap();
+    let outcome = log.commit_until(stuck.end, Level::Durable, Instant::now() + PATIENCE);
+    assert!(matches!(outcome, Err(CommitError::Failed { .. } | CommitError::Fenced { .. })), "{outcome:?}");
+    let deadline = Instant::now() + PATIENCE;
+    // the log stays closed until the folder is opened again.
+    loop {
+        match events.next_blocking(Some(deadline)) {
+            Some(NodeEvent::Group(Event::Stopped { reason: StopReason::SealStuck })) => break,
+            Some(_) => {}
+            None => panic!("it does not stop: {:?}", group.statuses()),
+        }
+    }
+    let (second, log2) = group.primary();
+    assert_ne!(first, second);
+    let end = append_all(&log2, (50..100).map(payload), Level::Durable).max(end);
+    let stopped = group.nodes[first].take().unwrap();
+    assert!(stopped.close().is_err(), "no clean mark");
+    assert!(
+        group.try_open(first).is_err(),
+        "R-10: locked until this process ends, a producer may still write"
+    );
+    group.wait_durable(end);
+    for at in (0..3).filter(|at| *at != first) {
+        assert!(read_all(group.node(at)) == (0..100).map(payload).collect::<Vec<_>>(), "member {at}");
+    }
+}

@@ -1,0 +1,153 @@
+//! Peers and folders that must stay out, and that harm nobody.
+
+mod support;
+
+use std::io::Write as _;
+use std::time::{Duration, Instant};
+
+use support::{Group, PATIENCE, append_all, read_all};
+use windlass::control::Secret;
+use windlass::engine::{Event, Refusal, Role};
+use windlass::{Level, LogId, Lsn, Node, NodeError, NodeEvent, NodeOptions};
+
+fn payload(number: u64) -> Vec<u8> {
+    format!("record {number}").into_bytes()
+}
+
+/// A stranger takes the place of the third member, and must stay out while the two others go on.
+fn stays_out(change: impl Fn(NodeOptions, &Group) -> NodeOptions) {
+    let mut group = Group::start(3);
+    let (_, log) = group.primary();
+    append_all(&log, (0..100).map(payload), Level::Durable);
+    group.kill(2);
+    let (_, log) = group.primary();
+    let end = append_all(&log, (100..110).map(payload), Level::Durable);
+    let epoch = log.info().epoch;
+    let folder = group.folder.path().join("stranger");
+    let stranger = Node::create(&folder, change(group.options(2), &group)).unwrap();
+    std::thread::sleep(Duration::from_millis(900));
+    let end = append_all(&log, (100..200).map(payload), Level::Durable).max(end);
+    assert_eq!(log.info().epoch, epoch, "nobody was disturbed");
+    assert_eq!(stranger.status().durable, Lsn(4096), "it has learned nothing");
+    assert_eq!(stranger.status().primary, None);
+    assert_ne!(stranger.status().role, Role::Primary);
+    group.wait_durable(end);
+}
+
+#[test]
+fn a_member_with_a_wrong_secret_stays_out() {
+    stays_out(|_, group| {
+        let secret = Secret::new(*b"not the group's secret").unwrap();
+        NodeOptions::new(group.members[2].id, group.members.clone(), LogId([9; 16]), secret)
+            .segment_bytes(1 << 20)
+            .backup_retention_bytes(8 << 20)
+            .logger(support::logger())
+            .any_filesystem(true)
+    });
+}
+
+#[test]
+fn a_member_of_another_log_stays_out() {
+    stays_out(|_, group| {
+        NodeOptions::new(group.members[2].id, group.members.clone(), LogId([8; 16]), support::secret())
+            .segment_bytes(1 << 20)
+            .backup_retention_bytes(8 << 20)
+            .logger(support::logger())
+            .any_filesystem(true)
+    });
+}
+
+#[test]
+fn garbage_at_the_control_port_harms_nobody() {
+    let group = Group::start(3);
+    let (_, log) = group.primary();
+    let epoch = log.info().epoch;
+    for round in 0u8..20 {
+        for member in &group.members {
+            let mut stream = std::net::TcpStream::connect(member.address).unwrap();
+            let _ = stream.write_all(&vec![round.wrapping_mul(37); 10_000]);
+        }
+        append_all(&log, (0..10).map(payload), Level::Durable);
+    }
+    assert_eq!(log.info().epoch, epoch);
+}
+
+#[test]
+fn kind_55_a_member_back_with_an_empty_disk_under_its_old_name_is_refused() {
+    let mut group = Group::start(3);
+    let (first, log) = group.primary();
+    let third = (first + 1) % 3;
+    let end = append_all(&log, (0..100).map(payload), Level::Durable);
+    group.wait_durable(end);
+    group.kill(third);
+    std::fs::remove_dir_all(group.folder_of(third)).unwrap();
+    let mut events = group.node(first).events();
+    group.open(third);
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match events.next_blocking(Some(deadline)) {
+            Some(NodeEvent::Group(Event::Refused { peer, reason: Refusal::OtherIncarnation { .. } })) => {
+                assert_eq!(peer, group.members[third].id);
+                break;
+            }
+            Some(_) => {}
+            None => panic!("it was not refused: {:#?}", group.statuses()),
+        }
+    }
+    append_all(&log, (100..200).map(payload), Level::Durable);
+    assert_eq!(group.node(third).status().durable, Lsn(4096));
+}
+
+#[test]
+fn a_copied_folder_is_found_out_before_it_votes() {
+    let mut group = Group::start(3);
+    let (first, log) = group.primary();
+    let third = (first + 1) % 3;
+    let end = append_all(&log, (0..100).map(payload), Level::Durable);
+    group.wait_durable(end);
+    group.nodes[third].take().unwrap().close().unwrap();
+    let original = group.folder_of(third);
+    let copy = group.folder.path().join("copy");
+    std::fs::create_dir(&copy).unwrap();
+    for entry in std::fs::read_dir(&original).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), copy.join(entry.file_name())).unwrap();
+    }
+    let refused = Node::open(&copy, group.options(third));
+    assert!(
+        matches!(refused, Err(NodeError::Open(windlass::store::OpenError::Copied { .. }))),
+        "{refused:?}"
+    );
+    group.open(third);
+    let end = append_all(&log, (100..200).map(payload), Level::Durable);
+    group.wait_durable(end);
+    assert_eq!(read_all(group.node(third)).len(), 200);
+}
+
+#[test]
+fn folders_that_are_not_this_members_are_refused() {
+    let mut group = Group::prepare(3, |options| options);
+    group.open(0);
+    group.kill(0);
+    let other = Node::open(&group.folder_of(0), group.options(1));
+    assert!(matches!(other, Err(NodeError::OtherMember { .. })), "{other:?}");
+    let lone = group.folder.path().join("lone");
+    windlass::Options::new()
+        .segment_bytes(1 << 20)
+        .any_filesystem(true)
+        .create(&lone)
+        .unwrap()
+        .close()
+        .unwrap();
+    let options = group.options(1);
+    let refused = Node::open(&lone, options);
+    assert!(
+        matches!(refused, Err(NodeError::Open(windlass::store::OpenError::ForeignLog { .. }))),
+        "{refused:?}"
+    );
+    group.open(0);
+    let second = group.try_open(0);
+    assert!(matches!(second, Err(NodeError::Open(windlass::store::OpenError::InUse { .. }))), "{second:?}");
+    let nowhere = Node::open(&group.folder.path().join("nowhere"), group.options(2));
+    assert!(nowhere.is_err());
+}
