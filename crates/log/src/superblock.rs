@@ -8,8 +8,8 @@
 //!   24  bytes in all (4)        104  persisted mark         152  history, 16 bytes an entry
 //!   28  member (1), flags (1),  112  clean mark,             ..  configuration
 //!       zeros (2)                    0 if there is none      ..  zeros up to 4096
-//!   32  generation              120  flagged acknowledged
-//!   40  log id (16)                  mark
+//!   32  generation              120  acknowledged mark
+//!   40  log id (16)
 //!   56  place
 //! ```
 //!

@@ -281,7 +281,7 @@ impl Scan {
         self
     }
 
-    /// The same scan, whose buffer never grows: payloads longer than 64 KiB are checked and not yielded.
+    /// The same scan in 64 KiB of memory at most: payloads of longer records are checked and not yielded.
     #[must_use]
     pub fn flat(mut self) -> Scan {
         self.flat = true;
