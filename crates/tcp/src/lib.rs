@@ -79,6 +79,7 @@ impl TcpFabric {
     /// # Errors
     /// [`OpenError`], with the remedy per variant.
     pub fn open(options: Options, logger: Logger) -> Result<Self, OpenError> {
+        let options = options.bounded();
         let listen = |source| OpenError::Listen { address: options.bind, source };
         let listener = TcpListener::bind(options.bind).map_err(listen)?;
         let listening = listener.local_addr().map_err(listen)?;

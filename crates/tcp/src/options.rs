@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use crate::auth::Secret;
 
-/// Options of [`TcpFabric::open`](crate::TcpFabric::open). Start from [`Options::new`], change what differs.
+/// Options of [`TcpFabric::open`](crate::TcpFabric::open). Start from [`Options::new`], change what differs. Times above a day count as
+/// a day.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Where to listen for peers. Default: loopback, a free port.
@@ -48,6 +49,19 @@ impl Options {
             stall_timeout: Duration::from_secs(5),
             receiver_wait: Duration::from_millis(10),
             spin: Duration::from_micros(50),
+        }
+    }
+
+    /// Nothing lasts longer than a day, so that every time can be added to any other.
+    pub(crate) fn bounded(self) -> Self {
+        const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+        Self {
+            handshake_timeout: self.handshake_timeout.min(DAY),
+            connect_timeout: self.connect_timeout.min(DAY),
+            stall_timeout: self.stall_timeout.clamp(Duration::from_millis(1), DAY),
+            receiver_wait: self.receiver_wait.min(DAY),
+            spin: self.spin.min(DAY),
+            ..self
         }
     }
 }

@@ -204,3 +204,68 @@ fn small_writes_against_a_raw_exchange() {
         println!("{}", micros.join("\t"));
     }
 }
+
+/// MB/s of 1 MiB writes, eight under way, against the same bytes over a raw socket into a buffer.
+#[test]
+#[ignore = "a measurement"]
+fn long_writes_against_a_raw_stream() {
+    const WRITES: u64 = 2000;
+    println!("MB/s of 1 MiB writes: raw stream, tcp fabric");
+    for _ in 0..REPEATS {
+        let raw = raw_stream(WRITES);
+        let (a, _b, mut one, _other) = ends();
+        let region = a.register(Arc::new(HeapMemory::new(1 << 20)), Access::NONE).expect("a region");
+        let to = one.peer.expect("exchanged");
+        let start = Instant::now();
+        let (mut posted, mut completed) = (0, 0);
+        while completed < WRITES {
+            while posted < WRITES && posted < completed + 8 {
+                // As much as the window takes, many times over.
+                let chain: [_; 16] = std::array::from_fn(|at| Request {
+                    id: posted,
+                    operation: Operation::Write {
+                        source: Source::Region(windlass_fabric::Local {
+                            region: &region,
+                            offset: 0,
+                            bytes: 1 << 16,
+                        }),
+                        to: to.at(0),
+                    },
+                    signalled: at == 15,
+                });
+                match one.connection.post(&chain) {
+                    Ok(()) => posted += 1,
+                    Err(_) => break,
+                }
+            }
+            next(&mut one.queue);
+            completed += 1;
+        }
+        let fabric = start.elapsed();
+        let rate = |time: Duration| u128::from(WRITES << 20) / time.as_micros().max(1);
+        println!("{}\t{}", rate(raw), rate(fabric));
+    }
+}
+
+fn raw_stream(writes: u64) -> Duration {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+    let address = listener.local_addr().expect("an address");
+    let sink = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a peer");
+        let mut bytes = vec![0; 256 << 10];
+        let mut left = writes << 20;
+        while left > 0 {
+            left -= u64::try_from(stream.read(&mut bytes).expect("to read")).expect("a length");
+        }
+        stream.write_all(&[1]).expect("to write");
+    });
+    let mut stream = TcpStream::connect(address).expect("to connect");
+    let bytes = vec![7; 256 << 10];
+    let start = Instant::now();
+    for _ in 0..writes * 4 {
+        stream.write_all(&bytes).expect("to write");
+    }
+    stream.read_exact(&mut [0]).expect("its end");
+    sink.join().expect("the sink");
+    start.elapsed()
+}
