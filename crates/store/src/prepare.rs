@@ -10,6 +10,7 @@
 //!  recycled:          free-<n>        →   header → flush ┘
 //! ```
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use windlass_log::{FEATURES_KNOWN, Lsn, Memory, SEGMENT_HEADER_BYTES, SegmentHeader};
@@ -202,34 +203,36 @@ impl<D: Disk> Store<D> {
             }
             None => (names::temporary(self.geometry, number), self.allocate(number)?),
         };
-        let ready = self.finish_segment(number, &made, &file, &name);
-        if let Err(error) = ready {
-            if let Some(free) = free {
-                locked(&self.pool).free.push(free);
+        match self.finish_segment(number, &made, file, &name) {
+            Ok(segment) => {
+                locked(&self.pool).live += 1;
+                // Somebody who asked for its memory may have opened it since it has its name.
+                let mut segments = self.segments_mut();
+                Ok(segments.entry(number).or_insert(segment).memory().clone())
             }
-            return Err(error);
+            Err(error) => {
+                locked(&self.pool).free.extend(free);
+                Err(error)
+            }
         }
-        let segment = self.map_segment(file, &name)?;
-        let memory = segment.memory().clone();
-        locked(&self.pool).live += 1;
-        self.segments_mut().insert(number, segment);
-        Ok(memory)
     }
 
-    /// Header, flush, name, flush.
+    /// Header, flush, name, flush. Of a recycled file only the header's page is flushed: what its former life left dirty is nobody's any more.
     fn finish_segment(
         &self,
         number: u64,
         made: &str,
-        file: &D::File,
+        file: D::File,
         name: &str,
-    ) -> Result<(), PrepareError> {
+    ) -> Result<Arc<Segment<D>>, PrepareError> {
         let folder = self.disk.path();
-        write_header::<D>(file, self.header(number)).at(DiskCall::Write, folder, made)?;
-        file.sync().at(DiskCall::Sync, folder, made).map_err(|error| self.fail(error))?;
+        let segment = self.map_segment(file, made)?;
+        write_header::<D>(&segment.file, self.header(number)).at(DiskCall::Write, folder, made)?;
+        let flushed = segment.map.flush_range(0..SEGMENT_HEADER_BYTES);
+        flushed.at(DiskCall::FlushRange, folder, made).map_err(|error| self.fail(error))?;
         self.disk.rename(made, name).at(DiskCall::Rename, folder, name)?;
         self.disk.sync_folder().at(DiskCall::SyncFolder, folder, name).map_err(|error| self.fail(error))?;
-        Ok(())
+        Ok(segment)
     }
 
     pub(crate) fn header(&self, number: u64) -> SegmentHeader {
@@ -258,6 +261,8 @@ impl<D: Disk> Store<D> {
         });
         match made {
             Ok(file) => {
+                // The zeros too, so that no later flush changes metadata.
+                file.sync().at(DiskCall::Sync, folder, &name).map_err(|error| self.fail(error))?;
                 Counting::add(&self.counting.segments_made, 1);
                 Ok(file)
             }
