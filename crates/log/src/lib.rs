@@ -19,6 +19,8 @@ extern crate std;
 mod batch;
 mod bytes;
 mod chain;
+#[cfg(all(test, not(loom)))]
+mod format_tests;
 mod handoff;
 mod history;
 mod identity;
@@ -26,6 +28,8 @@ mod image;
 mod lsn;
 #[allow(unsafe_code, reason = "the one memory module")]
 mod memory;
+#[cfg(all(test, not(loom)))]
+mod model_tests;
 mod record;
 mod salt;
 mod scan;

@@ -15,6 +15,8 @@
 //! Under `cfg(loom)` the same type is a model (`model.rs`): each word knows who may touch it, so that the model checker sees every
 //! access that the production append and drain functions make.
 
+#[cfg(all(test, not(loom)))]
+mod tests;
 mod window;
 pub use window::InstallError;
 pub(crate) use window::{Claim, Refusal, Window};

@@ -288,7 +288,9 @@ pub fn judge<I: Image>(
     };
     let goal = geometry.normalize(goal);
     let trimmed = geometry.normalize(marks.trimmed);
-    let mut from = geometry.first_record(geometry.segment_of(goal));
+    // A mark at a segment's first record knows nothing of the chain: the segment before it does.
+    let before = u64::from(geometry.is_first_record(goal) && goal > trimmed);
+    let mut from = geometry.first_record(geometry.segment_of(goal) - before);
     let mut scan = Scan::new(shape.clone(), from, None).flat();
     let mut records = 0;
     let mut run = |scan: &mut Scan, image: &mut I| loop {
@@ -319,9 +321,9 @@ pub fn judge<I: Image>(
         past_clean: marks.clean.is_some_and(|clean| stop.lsn > clean),
         behind: behind.first.is_some(),
     };
-    let mut before = shape.history.clone();
-    before.cut(stop.lsn);
-    let last_epoch = before.last().map(|last| last.epoch).filter(|_| stop.lsn > trimmed);
+    let mut history = shape.history.clone();
+    history.cut(stop.lsn);
+    let last_epoch = history.last().map(|last| last.epoch).filter(|_| stop.lsn > trimmed);
     Ok(Verdict { row: facts.row(), from, stop, flushed, chain, last_epoch, records, behind: behind.first })
 }
 

@@ -300,6 +300,8 @@ fn r1_a_tail_at_a_segment_end_is_the_first_lsn_of_the_next() {
         assert_eq!((verdict.row, verdict.tail()), (Row::EndBlank, at.end));
         let quick = judge(&mut log.image(), &log.shape, &marks, Extent::FromMark, |_| ()).unwrap();
         assert_eq!((quick.tail(), quick.last_epoch), (at.end, Some(epoch(1))));
+        assert_eq!(quick.chain, verdict.chain, "the segment before gives the chain");
+        assert_eq!(quick.chain, Some(log.drain.chain()));
     }
     let clean = Marks { persisted: at.end, clean: Some(at.end), ..no_marks() };
     assert_eq!(judge_whole(&log, &clean).row, Row::CleanEnd);
