@@ -1,11 +1,24 @@
-//! Messages of the control plane, and the slots that are written across the fabric.
+//! Messages of the control plane, the frames they travel in, and the slots that are written across the fabric.
 
+use windlass::control::{ENDPOINT_BYTES_MAX, Frame, KEYS_MAX};
 use windlass_engine::{Acknowledgement, Heartbeat, Message, Notice};
 
-/// `data` as a message, and as each of the slots with its checksum mended.
+/// `data` as a message, as a frame, and as each of the slots with its checksum mended.
 pub fn control_messages(data: &[u8]) {
     if let Ok(message) = Message::decode(data) {
         assert_eq!(message.encode(), data, "one message, one encoding: {message:?}");
+    }
+    if let Ok(frame) = Frame::decode(data) {
+        let bytes = frame.encode();
+        assert_eq!(Frame::decode(&bytes[4..]).as_ref(), Ok(&frame));
+        assert_eq!(bytes.len() - 4, data.len(), "{frame:?}");
+        match &frame {
+            Frame::Offer { endpoint, .. } | Frame::Accept { endpoint, .. } => {
+                assert!(endpoint.len() <= ENDPOINT_BYTES_MAX);
+            }
+            Frame::Keys { segments, .. } => assert!(segments.len() <= KEYS_MAX),
+            Frame::Ping | Frame::Engine(_) | Frame::AcknowledgeKey { .. } | Frame::Broken { .. } => {}
+        }
     }
     if let Ok(notice) = Notice::decode(&slot(data)) {
         assert_eq!(Notice::decode(&notice.encode()), Ok(notice));

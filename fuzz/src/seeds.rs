@@ -1,9 +1,11 @@
 //! Seeds: small inputs that lead each target to where its work is. They are committed, and a test holds that they are what this
 //! module makes: a format that changes changes them.
 
+use windlass::control::{Frame, Purpose};
 use windlass_engine::{
     Acknowledgement, Heartbeat, LsnRange, Mark, Message, Notice, Persisted, Session, Summary, Witness,
 };
+use windlass_fabric::{RemoteKey, RemoteRange};
 use windlass_log::{Epoch, EpochHistory, Lag, Lsn, MemberId, RecordHeader, RecordKind, Salt};
 
 use windlass_tcp::frame::{Answer, AnswerHeader, Refusal, RequestHeader, RequestKind};
@@ -189,6 +191,21 @@ fn messages() -> Seeds {
     ];
     let mut seeds: Seeds =
         messages.iter().map(|(name, message)| ((*name).to_string(), message.encode())).collect();
+    let slots = RemoteRange { address: 1 << 32, bytes: 4096, key: RemoteKey(77) };
+    let purpose = Purpose::Replicate;
+    let frames = [
+        ("ping", Frame::Ping),
+        ("engine", Frame::Engine(Box::new(Message::Fence { epoch }))),
+        ("offer", Frame::Offer { session, purpose, endpoint: vec![1, 2, 3] }),
+        ("accept", Frame::Accept { session, purpose: Purpose::Fetch, endpoint: vec![4] }),
+        (
+            "keys",
+            Frame::Keys { session, purpose, slots, up_to: tail, segments: vec![(0, slots), (1, slots)] },
+        ),
+        ("acknowledge-key", Frame::AcknowledgeKey { session, slot: slots }),
+        ("broken", Frame::Broken { session, purpose, by_initiator: true }),
+    ];
+    seeds.extend(frames.iter().map(|(name, frame)| (format!("frame-{name}"), frame.encode()[4..].to_vec())));
     let notice = Notice { session, sequence: 1, tail, replicated: tail, durable: tail, wanted: tail };
     seeds.push(("slot-notice".into(), notice.encode().to_vec()));
     let heartbeat = Heartbeat {

@@ -22,7 +22,7 @@ impl Spin {
         if let Some(found) = ready() {
             return Some(found);
         }
-        if self.limit.is_zero() || self.mean > self.limit {
+        if !self.is_worth_it() {
             return None;
         }
         loop {
@@ -34,6 +34,10 @@ impl Spin {
                 return None;
             }
         }
+    }
+
+    fn is_worth_it(&self) -> bool {
+        !self.limit.is_zero() && self.mean <= self.limit
     }
 
     /// Learns how long a wait took in the end.
@@ -53,6 +57,7 @@ mod tests {
         for _ in 0..32 {
             spin.learn(Duration::from_millis(10));
         }
+        assert!(!spin.is_worth_it());
         let mut turns = 0;
         let slept: Option<()> = spin.turn(Instant::now(), || {
             turns += 1;
@@ -62,11 +67,19 @@ mod tests {
         for _ in 0..32 {
             spin.learn(Duration::from_micros(10));
         }
+        assert!(spin.is_worth_it());
+        assert!(!Spin::new(Duration::ZERO).is_worth_it());
+    }
+
+    #[test]
+    fn spinning_ends_with_what_it_waits_for_or_with_its_time() {
         let mut turns = 0;
-        let found = spin.turn(Instant::now(), || {
+        let found = Spin::new(Duration::from_secs(60)).turn(Instant::now(), || {
             turns += 1;
             (turns == 3).then_some(turns)
         });
         assert_eq!(found, Some(3));
+        let never: Option<()> = Spin::new(Duration::from_micros(50)).turn(Instant::now(), || None);
+        assert_eq!(never, None);
     }
 }

@@ -224,9 +224,10 @@ impl VerbsCompletionQueue {
     /// One of the device's completions in the fabric's words; `None` when its connection is gone.
     fn translate(&mut self, work: &sys::ibv_wc) -> Result<Option<Completion>, PollError> {
         let connection = connection_of(work.wr_id());
-        let Some(slots) = self.member(connection) else {
+        let Some(at) = self.member(connection) else {
             return Ok(None);
         };
+        let slots = &self.members[at];
         let code = work.error().map_or(0, |(code, _)| code);
         let Some((id, mut opcode)) = slots.complete(work.wr_id(), code == 0) else {
             return Err(device_error("ibv_poll_cq", io::Error::from(io::ErrorKind::InvalidData)));
@@ -255,15 +256,14 @@ impl VerbsCompletionQueue {
         Ok(Some(completion))
     }
 
-    /// The living member with that id.
-    fn member(&mut self, connection: u32) -> Option<Arc<Slots>> {
+    /// Where among the members the living one with that id is.
+    fn member(&mut self, connection: u32) -> Option<usize> {
         let known = |members: &[Arc<Slots>]| members.iter().position(|slots| slots.connection == connection);
         let at = known(&self.members).or_else(|| {
             self.refresh();
             known(&self.members)
         })?;
-        let slots = &self.members[at];
-        (!slots.is_destroyed()).then(|| Arc::clone(slots))
+        (!self.members[at].is_destroyed()).then_some(at)
     }
 
     fn refresh(&mut self) {

@@ -15,7 +15,7 @@ mod image;
 mod kernel;
 mod system;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -67,7 +67,7 @@ pub(crate) struct Arguments {
     /// The guest is ended after so long
     #[arg(long, default_value_t = 600)]
     seconds: u64,
-    /// A shell command; without one the tests of windlass-verbs are run against the device
+    /// A shell command; without one the tests of windlass-verbs are run, in one process and between two hosts
     #[arg(last = true)]
     command: Vec<String>,
 }
@@ -194,7 +194,7 @@ fn shell(context: &Context, arguments: &Arguments) -> Outcome {
     }
 }
 
-/// Builds the tests of windlass-verbs and runs them against the guest's device, which they may then not miss.
+/// Builds the tests of windlass-verbs and runs them against the guest's device, then its suite between two hosts.
 fn verbs_tests(context: &Context, arguments: &Arguments) -> Outcome {
     let packages = install::missing_packages(BUILD_PACKAGES);
     if !packages.is_empty() {
@@ -212,27 +212,60 @@ fn verbs_tests(context: &Context, arguments: &Arguments) -> Outcome {
     }
     let words = [&words[..], &["--message-format=json"]].concat();
     let built = Run::cargo(context, &words).finish(context, "guest-programs");
-    let mut files: Vec<Placed> = arguments.file.iter().map(|word| place(context, word)).collect();
-    let mut commands =
-        String::from("export WINDLASS_VERBS_DEVICE=required WINDLASS_DISK_FOLDER=/data\nall=0\n");
-    for program in test_programs(&built.output) {
-        let name = program.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let to = format!("/guest/{name}");
-        commands.push_str(&format!("echo \"Running {name}\"\n{to} --test-threads=1 || all=1\n"));
-        files.push(Placed { from: program, to });
-    }
-    commands.push_str("exit $all\n");
-    let came = match boot(context, guest(arguments, files, commands)) {
-        Ok(came) => came,
-        Err(why) => return Outcome::failed(why),
+    let programs = test_programs(&built.output);
+    let Some(suite) = programs.iter().find(|program| name(program).starts_with("on_device")) else {
+        return Outcome::failed("cargo named no test program on_device");
     };
-    let tally = Tally::from_output(&came.output);
-    match came.status {
-        Some(0) if tally.passed > 0 => Outcome::Passed(tally),
-        Some(0) => Outcome::Failed { tally, why: "no test ran".into() },
-        Some(status) => Outcome::Failed { tally, why: format!("the tests ended with status {status}") },
-        None => Outcome::Failed { tally, why: format!("the guest did not finish: {}", came.how) },
+    let mut sum = Tally::default();
+    for (hosts, commands) in [(arguments.hosts, here(&programs)), (2, between_hosts(&name(suite)))] {
+        let place =
+            |program: &PathBuf| Placed { from: program.clone(), to: format!("/guest/{}", name(program)) };
+        let files = programs.iter().map(place).collect();
+        let came = match boot(context, Guest { hosts, ..guest(arguments, files, commands) }) {
+            Ok(came) => came,
+            Err(why) => return Outcome::failed(why),
+        };
+        let tally = Tally::from_output(&came.output);
+        sum += tally;
+        let why = match came.status {
+            Some(0) if tally.passed > 0 => continue,
+            Some(0) => "no test ran".into(),
+            Some(status) => format!("the tests ended with status {status}"),
+            None => format!("the guest did not finish: {}", came.how),
+        };
+        return Outcome::Failed { tally: sum, why };
     }
+    Outcome::Passed(sum)
+}
+
+/// Without a device the tests would say SKIPPED; here that is a failure. The folder is on a disk.
+const SETTING: &str = "export WINDLASS_VERBS_DEVICE=required WINDLASS_DISK_FOLDER=/data\n";
+
+/// Every test program, both ends of each connection in one process.
+fn here(programs: &[PathBuf]) -> String {
+    let mut commands = format!("{SETTING}all=0\n");
+    for program in programs.iter().map(|program| name(program)) {
+        commands
+            .push_str(&format!("echo \"Running {program}\"\n/guest/{program} --test-threads=1 || all=1\n"));
+    }
+    commands + "exit $all\n"
+}
+
+/// The suite between two hosts, which reach each other over a bridge.
+fn between_hosts(program: &str) -> String {
+    format!(
+        "{SETTING}echo \"Running {program} on two hosts\"\n\
+         ip netns exec host2 /guest/{program} --passive 10.0.0.2:7471 >/tmp/passive 2>&1 &\n\
+         ip netns exec host1 /guest/{program} --active 10.0.0.2:7471\n\
+         active=$?\n\
+         wait $! && [ $active -eq 0 ] && exit 0\n\
+         echo 'The passive end:'; cat /tmp/passive\n\
+         exit 1\n"
+    )
+}
+
+fn name(program: &Path) -> String {
+    program.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
 fn guest(arguments: &Arguments, files: Vec<Placed>, commands: String) -> Guest {
@@ -262,8 +295,8 @@ fn place(context: &Context, word: &str) -> Placed {
         Some((from, to)) => (PathBuf::from(from), to.to_string()),
         None => {
             let from = PathBuf::from(word);
-            let name = from.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-            (from, format!("/guest/{name}"))
+            let to = format!("/guest/{}", name(&from));
+            (from, to)
         }
     };
     let from = match std::env::current_dir() {

@@ -2,9 +2,11 @@
 //!
 //! A harness of its own, because a case that did not run may not be called passed: without a device every case is `ignored`, with
 //! the reason and the command that runs them. Where `WINDLASS_VERBS_DEVICE=required` is set (in the guest) that is a failure.
-//! Words on the command line that don't begin with `-` select the cases whose names hold one of them.
+//! Words on the command line that don't begin with `-` select the cases whose names hold one of them. With `--active` or
+//! `--passive` it is one of two ends ([`hosts`]).
 
 mod cases;
+mod hosts;
 mod memory;
 mod pair;
 
@@ -13,6 +15,8 @@ use std::process::ExitCode;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use hosts::Tally;
+use windlass_fabric::conformance::Role;
 use windlass_verbs::{DeviceChoice, OpenError, VerbsFabric};
 
 /// No case takes so long, on the slowest guest.
@@ -36,49 +40,74 @@ pub(crate) fn open() -> Result<VerbsFabric, OpenError> {
 }
 
 fn main() -> ExitCode {
-    let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
-    let mut cases = cases::all();
-    cases.retain(|case| words.is_empty() || words.iter().any(|word| case.name.contains(word.as_str())));
+    let mut words: Vec<String> = std::env::args().skip(1).collect();
+    let end = words.iter().position(|word| word == "--active" || word == "--passive");
+    let end = end.filter(|at| at + 1 < words.len()).map(|at| {
+        let role = if words[at] == "--active" { Role::Active } else { Role::Passive };
+        let address = words.remove(at + 1);
+        (role, address)
+    });
+    words.retain(|word| !word.starts_with('-'));
     let start = Instant::now();
-    println!("\nrunning {} tests", cases.len());
-    let (mut passed, mut failed, mut ignored) = (0, 0, 0);
+    let mut tally = Tally::default();
     match open() {
         Err(error) if std::env::var("WINDLASS_VERBS_DEVICE").is_ok_and(|word| word == "required") => {
             println!("FAILED: a device is required: {error}");
-            failed = cases.len();
+            tally.failed = 1;
         }
         Err(error) => {
             println!("SKIPPED: {error}\n         on a virtual machine with a device, run: cargo xtask guest");
-            ignored = cases.len();
-            cases.iter().for_each(|case| println!("test {} ... ignored", case.name));
+            for case in selected(&words) {
+                println!("test {} ... ignored", case.name);
+                tally.ignored += 1;
+            }
         }
         Ok(fabric) => {
-            println!("{}; {:?}", fabric.description(), windlass_fabric::Fabric::capabilities(&fabric));
+            println!("{}; windows keep their ends: {}", fabric.description(), fabric.windows_hold());
+            println!("{:?}", windlass_fabric::Fabric::capabilities(&fabric));
             drop(fabric);
-            for case in cases {
-                let name = case.name.clone();
-                let begun = Instant::now();
-                let (how, count) = match run(case) {
-                    Ok(Ended::Passed) => ("ok".to_string(), &mut passed),
-                    Ok(Ended::Skipped(why)) => (format!("ignored, {why}"), &mut ignored),
-                    Err(why) => (format!("FAILED, {why}"), &mut failed),
-                };
-                *count += 1;
-                println!("test {name} ... {how} ({:.1} s)", begun.elapsed().as_secs_f64());
-            }
+            tally = match end {
+                Some((role, address)) => hosts::run(role, &address, &words),
+                None => here(selected(&words)),
+            };
         }
     }
     let leaked = windlass_verbs::leaked_regions();
     if leaked > 0 {
         println!("FAILED: {leaked} registrations could not be ended");
-        failed += 1;
+        tally.failed += 1;
     }
+    let Tally { passed, failed, ignored } = tally;
     println!(
         "\ntest result: {}. {passed} passed; {failed} failed; {ignored} ignored; 0 measured; 0 filtered out; finished in {:.2}s\n",
         if failed == 0 { "ok" } else { "FAILED" },
         start.elapsed().as_secs_f64()
     );
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn selected(words: &[String]) -> Vec<Case> {
+    let mut cases = cases::all();
+    cases.retain(|case| words.is_empty() || words.iter().any(|word| case.name.contains(word.as_str())));
+    cases
+}
+
+/// Runs cases in this process.
+fn here(cases: Vec<Case>) -> Tally {
+    println!("\nrunning {} tests", cases.len());
+    let mut tally = Tally::default();
+    for case in cases {
+        let name = case.name.clone();
+        let begun = Instant::now();
+        let (how, count) = match run(case) {
+            Ok(Ended::Passed) => ("ok".to_string(), &mut tally.passed),
+            Ok(Ended::Skipped(why)) => (format!("ignored, {why}"), &mut tally.ignored),
+            Err(why) => (format!("FAILED, {why}"), &mut tally.failed),
+        };
+        *count += 1;
+        println!("test {name} ... {how} ({:.1} s)", begun.elapsed().as_secs_f64());
+    }
+    tally
 }
 
 /// Runs a case on a thread, so that one that hangs does not hang the rest. Its panic has been printed by then.

@@ -1,0 +1,68 @@
+//! The suite between two processes, on two hosts or in two network namespaces: `--passive ADDRESS:PORT` listens there,
+//! `--active ADDRESS:PORT` connects to it. Both play the same cases in the same order.
+
+use std::net::{TcpListener, TcpStream};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use windlass_fabric::conformance::{Case, Outcome, Role, StreamControl};
+
+use crate::open;
+
+/// No step of a case takes so long.
+const SILENCE: Duration = Duration::from_secs(90);
+/// How long the other process may take to start.
+const START: Duration = Duration::from_secs(60);
+
+/// How the cases ended. A case that fails leaves the two ends at different points, so it is the last one.
+#[derive(Default)]
+pub(crate) struct Tally {
+    pub(crate) passed: usize,
+    pub(crate) failed: usize,
+    pub(crate) ignored: usize,
+}
+
+pub(crate) fn run(role: Role, address: &str, words: &[String]) -> Tally {
+    let stream = match role {
+        Role::Passive => {
+            TcpListener::bind(address).expect("to listen").accept().expect("the other process").0
+        }
+        Role::Active => reach(address),
+    };
+    stream.set_read_timeout(Some(SILENCE)).expect("a time limit");
+    stream.set_nodelay(true).expect("no delay");
+    let mut control = StreamControl(stream);
+    let mut tally = Tally::default();
+    let wanted =
+        |case: &&Case| words.is_empty() || words.iter().any(|word| case.name().contains(word.as_str()));
+    for case in Case::ALL.iter().filter(wanted) {
+        let begun = Instant::now();
+        let ended = catch_unwind(AssertUnwindSafe(|| {
+            let fabric = open().expect("a device");
+            case.run(role, &fabric, &mut control)
+        }));
+        let (how, count) = match ended {
+            Ok(Outcome::Passed) => ("ok".to_string(), &mut tally.passed),
+            Ok(Outcome::Skipped(why)) => (format!("ignored, {why}"), &mut tally.ignored),
+            Err(_) => ("FAILED, see its panic above; the rest was not run".to_string(), &mut tally.failed),
+        };
+        *count += 1;
+        let seconds = begun.elapsed().as_secs_f64();
+        println!("test hosts_{role:?}_{} ... {how} ({seconds:.1} s)", case.name());
+        if tally.failed > 0 {
+            break;
+        }
+    }
+    tally
+}
+
+fn reach(address: &str) -> TcpStream {
+    let end = Instant::now() + START;
+    loop {
+        match TcpStream::connect(address) {
+            Ok(stream) => return stream,
+            Err(error) => assert!(Instant::now() < end, "{address}: {error}"),
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
