@@ -40,6 +40,11 @@ impl<'a> Input<'a> {
         u64::from_le_bytes(self.array())
     }
 
+    /// Whether nothing is left.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
     /// All that is left.
     pub(crate) fn rest(self) -> &'a [u8] {
         self.rest

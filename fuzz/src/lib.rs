@@ -10,6 +10,7 @@
 mod control;
 mod folder;
 mod input;
+mod peers;
 mod record;
 mod scan;
 pub mod seeds;
@@ -18,6 +19,7 @@ mod tcp;
 
 pub use control::control_messages;
 pub use folder::folder;
+pub use peers::engine_peers;
 pub use record::record_parser;
 pub use scan::segment_scan;
 pub use superblock::superblock;

@@ -24,6 +24,7 @@ pub fn all() -> Vec<(String, Vec<u8>)> {
         ("folder", folders()),
         ("control_messages", messages()),
         ("tcp_frames", frames()),
+        ("engine_peers", peers()),
     ] {
         all.extend(seeds.into_iter().map(|(name, bytes)| (format!("seeds/{target}/{name}"), bytes)));
     }
@@ -263,6 +264,71 @@ fn frames() -> Seeds {
         answers.resize(answers.len() + if answer == data { 5 } else { 0 }, 0xA5);
     }
     vec![("requests".into(), requests), ("answers".into(), answers)]
+}
+
+/// Group size, then events (what, who, choice, number): see the target.
+fn peers() -> Seeds {
+    const SERIAL: [u8; 5] = [0, 0, 0, 0, 0];
+    const FREE: [u8; 5] = [3, 0, 0, 0, 0];
+    let events = |size: u8, events: &[[u8; 5]]| [&[size][..], &events.concat()].concat();
+    let up = |who| [8, who, 0, 0, 0];
+    let message = |kind: u8, who, choice, number| [11 | kind << 4, who, choice, number, 0];
+    let suspect = [7, 0, 7, 0, 0];
+    let append = [7, 0, 0, 64, 0];
+    let wait = [6, 0, 0, 200, 0];
+    // Suspects, is granted the pre-vote, is promised by one peer, and leads.
+    let lead = [
+        up(0),
+        up(1),
+        suspect,
+        message(1, 0, 4, 0),
+        message(1, 1, 4, 0),
+        SERIAL,
+        SERIAL,
+        message(3, 0, 1, 0),
+        SERIAL,
+        SERIAL,
+        SERIAL,
+        FREE,
+        append,
+        append,
+        FREE,
+        FREE,
+        [26, 0, 0, 12, 0],
+        FREE,
+        wait,
+        append,
+        FREE,
+        FREE,
+    ];
+    // Is fenced, adopts a primary, is written to.
+    let follow = [
+        up(0),
+        message(2, 0, 1, 0),
+        SERIAL,
+        SERIAL,
+        SERIAL,
+        message(8, 0, 1, 0),
+        SERIAL,
+        SERIAL,
+        FREE,
+        FREE,
+        [26, 0, 0, 5, 0],
+        FREE,
+        FREE,
+        FREE,
+        [42, 0, 0, 5, 0],
+        FREE,
+        FREE,
+    ];
+    // One member alone, and time.
+    let alone = [suspect, SERIAL, SERIAL, SERIAL, SERIAL, append, FREE, FREE, wait, append, FREE];
+    vec![
+        ("lead".into(), events(0, &lead)),
+        ("follow".into(), events(0, &follow)),
+        ("alone".into(), events(3, &alone)),
+        ("quiet".into(), events(1, &[wait, wait, wait, wait, SERIAL, SERIAL, wait])),
+    ]
 }
 
 #[cfg(test)]
