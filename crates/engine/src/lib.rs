@@ -42,7 +42,9 @@ pub use command::{Command, Event, PeerStatus, Refusal, Role, Session, StopReason
 pub use config::{Config, DurableState, Identity, Limits, Opening, PeerRecord, Timing};
 pub use engine::{Engine, Status};
 pub use input::Input;
-pub use message::{MESSAGE_BYTES_MAX, MESSAGE_VERSION, Mark, Message, MessageError, Summary, Witness};
+pub use message::{
+    EPOCH_COUNTER_MAX, MESSAGE_BYTES_MAX, MESSAGE_VERSION, Mark, Message, MessageError, Summary, Witness,
+};
 pub use proof::{CommitProof, FenceQuorum};
 pub use slot::{Acknowledgement, Heartbeat, Notice, SLOT_VERSION, SlotError};
 pub use watermark::{LsnRange, Persisted, Placed};

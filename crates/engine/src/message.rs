@@ -8,7 +8,7 @@ use crate::{LsnRange, Persisted, Session};
 
 mod codec;
 
-pub use codec::{MESSAGE_BYTES_MAX, MESSAGE_VERSION, MessageError};
+pub use codec::{EPOCH_COUNTER_MAX, MESSAGE_BYTES_MAX, MESSAGE_VERSION, MessageError};
 
 /// What a member says when it promises: what its log holds, and what may be missing from it.
 #[derive(Clone, PartialEq, Eq, Debug)]

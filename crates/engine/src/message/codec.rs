@@ -19,6 +19,10 @@ pub const MESSAGE_VERSION: u16 = 1;
 /// No encoded message is longer: a reader may refuse a frame by its length alone.
 pub const MESSAGE_BYTES_MAX: usize = 64 << 10;
 
+/// Epochs count up by one with each takeover: no group gets here, and a member that took a counter near 2^56 for true could
+/// never take a higher one.
+pub const EPOCH_COUNTER_MAX: u64 = 1 << 48;
+
 const ENTRY_BYTES: usize = 16;
 const WITNESS_BYTES: usize = 17;
 
@@ -62,6 +66,12 @@ pub enum MessageError {
         found: u32,
         /// Allowed.
         max: usize,
+    },
+    /// No group counts so far.
+    #[error("the epoch {found} is beyond any that a group reaches")]
+    Epoch {
+        /// In the message.
+        found: Epoch,
     },
     /// A truth value that is neither 0 nor 1.
     #[error("{found} is no truth value")]
@@ -278,7 +288,8 @@ impl Reader<'_> {
     }
 
     fn epoch(&mut self) -> Result<Epoch, MessageError> {
-        Ok(Epoch::from_bits(self.u64()?))
+        let found = Epoch::from_bits(self.u64()?);
+        if found.counter() > EPOCH_COUNTER_MAX { Err(MessageError::Epoch { found }) } else { Ok(found) }
     }
 
     fn lsn(&mut self) -> Result<Lsn, MessageError> {
@@ -339,5 +350,20 @@ impl Reader<'_> {
         }
         let history = self.history()?;
         Ok(Summary { last_epoch, valid_tail, trimmed, mark, memory_lost, durable, witnessed, history })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_epoch_that_no_group_reaches_is_refused_r_7() {
+        let reached = Epoch::new(EPOCH_COUNTER_MAX, MemberId(1));
+        let message = Message::Fence { epoch: reached };
+        assert_eq!(Message::decode(&message.encode()), Ok(message));
+        let found = reached.next_for(MemberId(1));
+        let beyond = Message::Rejected { epoch: reached, promised: found };
+        assert_eq!(Message::decode(&beyond.encode()), Err(MessageError::Epoch { found }));
     }
 }
