@@ -155,7 +155,8 @@ pub enum Command {
     Committed(CommitProof),
 
     // ---- being backup --------------------------------------------------------------------------------------------
-    /// Invalidate every window granted to anybody, see the completions, drain and destroy the queue pair, and only then
+    /// Invalidate every window granted to anybody (a grant asked for before and not yet made never comes into force), see
+    /// the completions, drain and destroy the queue pair, and only then
     /// scan the log from the trim point or a position known to be valid. Answer: [`crate::Input::Revoked`].
     Revoke {
         /// To answer with.

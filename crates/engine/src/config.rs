@@ -129,7 +129,8 @@ pub struct Limits {
     pub retention_bytes: u64,
     /// The most bytes of one [`crate::Command::Fetch`].
     pub fetch_bytes: u64,
-    /// Bytes that nobody asked to be durable are flushed once there are so many.
+    /// Bytes that nobody asked to be durable are flushed once there are so many. 1 where most commits are `Durable`: each
+    /// batch is then flushed as it arrives, without waiting to hear that somebody wants it.
     pub flush_lag_bytes: u64,
 }
 

@@ -72,8 +72,9 @@ impl Peer {
         }
     }
 
+    /// Adopted, and the windows' keys are here.
     pub(super) fn is_streaming(&self) -> bool {
-        self.phase == Phase::Streaming
+        self.phase == Phase::Streaming && self.granted_to > Lsn(0)
     }
 
     pub(super) fn posted(&self) -> Lsn {
@@ -111,6 +112,7 @@ impl Peer {
         self.placed = Placed(valid_tail);
         self.persisted = persisted.min(Persisted(valid_tail));
         self.known = Some(self.persisted);
+        self.wanted_said = self.persisted.0;
         self.check();
     }
 

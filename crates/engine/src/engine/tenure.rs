@@ -167,6 +167,7 @@ impl Engine {
         let tail = self.core.log.tail;
         let trimmed = self.core.state.trimmed;
         let geometry = self.core.config.geometry;
+        let now = self.core.now;
         let Some(peer) = self.peer_in(from, session) else { return };
         if !matches!(peer.phase, Phase::Adopting { .. }) {
             return;
@@ -180,6 +181,7 @@ impl Engine {
             return self.snapshot_needed(from, session, valid_tail);
         }
         peer.adopted(valid_tail, persisted);
+        peer.moved_at = now;
         self.set_status(from, PeerStatus::Streaming);
     }
 
@@ -268,7 +270,12 @@ impl Engine {
         if heard < self.core.config.quorum() {
             return self.step_down(StopReason::NoQuorum);
         }
-        let hung = |peer: &&MemberId| tenure.peers[peer].is_streaming() && silent(&tenure.peers[peer]);
+        // Adopted, and either silent since or still without keys.
+        let hung = |peer: &&MemberId| {
+            let peer = &tenure.peers[peer];
+            let no_keys = !peer.is_streaming() && now >= peer.moved_at.saturating_add(suspicion_ns);
+            peer.phase == Phase::Streaming && (silent(peer) || no_keys)
+        };
         let hanging: Vec<MemberId> = tenure.peers.keys().filter(hung).copied().collect();
         let due = now >= tenure.beat_at;
         for member in hanging {
@@ -358,7 +365,7 @@ impl Engine {
         let below: Vec<(MemberId, Session, Lsn)> = tenure
             .peers
             .iter()
-            .filter(|(_, peer)| peer.is_streaming() && peer.persisted().0 < to)
+            .filter(|(_, peer)| peer.phase == Phase::Streaming && peer.persisted().0 < to)
             .map(|(member, peer)| (*member, peer.session, peer.persisted().0))
             .collect();
         for (member, session, valid_tail) in below {

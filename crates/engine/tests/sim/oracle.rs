@@ -9,10 +9,10 @@ use super::image::{Image, Record};
 
 #[derive(Default)]
 pub struct Oracle {
-    /// What some member has published as durable, by start.
-    committed: BTreeMap<Lsn, Record>,
-    /// What was acknowledged to the application, by start; and up to which epoch its tenure went.
-    acknowledged: BTreeMap<Lsn, Record>,
+    /// What some member has published as durable, by start, and in which epoch it was committed.
+    committed: BTreeMap<Lsn, (Record, Epoch)>,
+    /// What was acknowledged to the application, by start, and in which epoch.
+    acknowledged: BTreeMap<Lsn, (Record, Epoch)>,
     /// Who committed in an epoch.
     committers: BTreeMap<Epoch, MemberId>,
     pub takeovers: u64,
@@ -20,7 +20,7 @@ pub struct Oracle {
 
 impl Oracle {
     pub fn committed_end(&self) -> Lsn {
-        self.committed.values().next_back().map_or(Lsn(0), |record| record.end)
+        self.committed.values().next_back().map_or(Lsn(0), |(record, _)| record.end)
     }
 
     pub fn acknowledged_count(&self) -> usize {
@@ -33,35 +33,38 @@ impl Oracle {
         assert_eq!(known, member, "two primaries commit in {epoch}");
     }
 
-    /// A member publishes `[from, durable)` as committed: all must agree on it.
+    /// A member publishes `[from, durable)` as committed, as primary of this epoch or following one: all must agree on it.
     pub fn publish(
         &mut self,
         member: MemberId,
+        epoch: Epoch,
         image: &Image,
         history: &EpochHistory,
-        from: Lsn,
-        durable: Lsn,
+        (from, durable): (Lsn, Lsn),
     ) {
         let mut at = from;
         while at < durable {
             let Some(record) = image.record(false, at, history) else {
                 panic!("{member} publishes durable {durable}, its log is not valid at {at}");
             };
-            let known = *self.committed.entry(at).or_insert(record);
-            assert_eq!(known, record, "{member} disagrees about what is committed at {at}");
+            let known = *self.committed.entry(at).or_insert((record, epoch));
+            assert_eq!(known.0, record, "{member} disagrees about what is committed at {at}");
             at = record.end;
         }
         assert_eq!(at, durable, "{member}: durable is no record end");
     }
 
-    pub fn acknowledge(&mut self, record: Record) {
-        self.acknowledged.insert(record.start, record);
+    pub fn acknowledge(&mut self, record: Record, epoch: Epoch) {
+        self.acknowledged.insert(record.start, (record, epoch));
     }
 
-    /// A tenure starts at `at`: nothing that was acknowledged may be missing from its log.
+    /// A tenure starts at `at`: nothing that was acknowledged in an older one may be missing from its log. (A newer one may
+    /// have fenced it already, while its start was on its way.)
     pub fn tenure(&mut self, member: MemberId, image: &Image, history: &EpochHistory, trimmed: Lsn, at: Lsn) {
         self.takeovers += 1;
-        for (start, record) in self.acknowledged.range(trimmed..).chain(self.committed.range(trimmed..)) {
+        let epoch = history.last().map_or(Epoch::NONE, |last| last.epoch);
+        let known = self.acknowledged.range(trimmed..).chain(self.committed.range(trimmed..));
+        for (start, (record, _)) in known.filter(|(_, (_, committed_in))| *committed_in < epoch) {
             let found = image.record(false, *start, history).filter(|found| found.end <= at);
             assert_eq!(
                 found.as_ref(),
@@ -80,7 +83,7 @@ impl Oracle {
         trimmed: Lsn,
         durable: Lsn,
     ) {
-        for (start, record) in self.acknowledged.range(trimmed..) {
+        for (start, (record, _)) in self.acknowledged.range(trimmed..) {
             let found = image.record(false, *start, history);
             assert_eq!(found.as_ref(), Some(record), "{member} has lost what was acknowledged at {start}");
             assert!(record.end <= durable, "{member}: acknowledged {record:?} is beyond durable {durable}");

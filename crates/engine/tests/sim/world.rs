@@ -42,6 +42,8 @@ pub struct Node {
     timer_at: u64,
     // The driver's volatile state.
     store_free_at: u64,
+    /// Grants asked for before the newest revocation never come into force.
+    revocations: u64,
     tenure: Option<(Epoch, bool)>,
     /// The newest tenure that was stepped down from.
     ended: Epoch,
@@ -66,6 +68,7 @@ struct Connection {
     /// Arrivals are in order, in either direction.
     last_there: u64,
     last_back: u64,
+    last_read: u64,
     ring: BTreeMap<u32, Notice>,
 }
 
@@ -102,7 +105,7 @@ enum What {
         token: Token,
         primary: MemberId,
         session: Session,
-        from: Lsn,
+        revocations: u64,
         up_to: Lsn,
     },
     Fetch {
@@ -230,6 +233,7 @@ impl World {
                 paused_until: 0,
                 timer_at: u64::MAX,
                 store_free_at: 0,
+                revocations: 0,
                 tenure: None,
                 ended: Epoch::NONE,
                 tail: geometry.first_record(0),
@@ -411,6 +415,7 @@ impl World {
                 broken: false,
                 last_there: 0,
                 last_back: 0,
+                last_read: 0,
                 ring: BTreeMap::new(),
             });
             self.connections.len() - 1
@@ -544,8 +549,10 @@ impl World {
                 let valid_tail = node.image.valid_tail(false, from, to, &node.superblock.history);
                 self.input(at, Input::Parsed { token, valid_tail });
             }
-            What::Granted { token, primary, session, from, up_to } => {
-                self.granted(at, token, primary, session, from, up_to);
+            What::Granted { token, primary, session, revocations, up_to } => {
+                if revocations == self.nodes[at].revocations {
+                    self.granted(at, token, primary, session, up_to);
+                }
             }
             What::Fetch { token, peer, session, range } => self.fetch(at, token, peer, session, range),
             What::Message { from, message } => self.input(at, Input::Message { peer: from, message }),
@@ -588,8 +595,11 @@ impl World {
                     self.nodes[at].image.write(range.start, &bytes);
                 }
                 let torn = self.rng.chance(2);
+                // Receives complete in order, whenever the pump looks at them.
                 let delay = self.rng.range(US, 30 * US);
-                self.schedule_own(delay, at, What::ReadSlot { connection, slot, torn });
+                let read_at = self.connections[connection].last_read.max(self.now + delay);
+                self.connections[connection].last_read = read_at;
+                self.schedule_own(read_at - self.now, at, What::ReadSlot { connection, slot, torn });
                 let done = What::Input(Input::Placed { peer, session, to: Placed(range.end) });
                 self.over_fabric(connection, false, done);
             }
@@ -643,15 +653,7 @@ impl World {
         self.input(at, Input::TenureStarted { token, end: record.end });
     }
 
-    fn granted(
-        &mut self,
-        at: usize,
-        token: Token,
-        primary: MemberId,
-        session: Session,
-        from: Lsn,
-        up_to: Lsn,
-    ) {
+    fn granted(&mut self, at: usize, token: Token, primary: MemberId, session: Session, up_to: Lsn) {
         let me = self.nodes[at].id;
         assert_eq!(
             self.nodes[at].superblock.promised, session.epoch,
@@ -664,7 +666,6 @@ impl World {
             return self.input(at, Input::FabricDown { peer: primary, session });
         }
         let is_first = c.granted_to == Lsn(0);
-        let _ = from;
         c.backup_knows |= is_first;
         c.granted_to = up_to;
         self.input(at, Input::GrantDone { token });
@@ -808,14 +809,19 @@ impl World {
             Command::Committed(proof) => {
                 self.committed(at, proof.epoch(), proof.replicated(), proof.durable());
             }
-            Command::Learned { durable, .. } => self.publish(at, durable),
+            Command::Learned { durable, .. } => {
+                let epoch = self.nodes[at].superblock.promised;
+                self.publish(at, epoch, durable);
+            }
             Command::Revoke { token } => {
+                self.nodes[at].revocations += 1;
                 let delay = self.rng.range(50 * US, 500 * US);
                 self.schedule_store(delay, at, What::Revoked { token });
             }
-            Command::Grant { token, primary, session, from, up_to } => {
+            Command::Grant { token, primary, session, from: _, up_to } => {
                 let delay = self.rng.range(50 * US, 300 * US);
-                self.schedule_own(delay, at, What::Granted { token, primary, session, from, up_to });
+                let revocations = self.nodes[at].revocations;
+                self.schedule_own(delay, at, What::Granted { token, primary, session, revocations, up_to });
             }
             Command::Ungrant { .. } | Command::GrantRead { .. } => {}
             Command::Parse { token, to } => self.schedule_own(US, at, What::Parse { token, to }),
@@ -867,12 +873,12 @@ impl World {
         assert!(on_disk >= word.persisted.0, "{} acknowledges {:?}, on disk is {on_disk}", node.id, word);
     }
 
-    fn publish(&mut self, at: usize, durable: Lsn) {
+    fn publish(&mut self, at: usize, epoch: Epoch, durable: Lsn) {
         let World { nodes, oracle, .. } = self;
         let node = &mut nodes[at];
         let from = node.published.max(node.superblock.trimmed);
         if durable > from {
-            oracle.publish(node.id, &node.image, &node.superblock.history, from, durable);
+            oracle.publish(node.id, epoch, &node.image, &node.superblock.history, (from, durable));
             node.published = durable;
         }
     }
@@ -880,12 +886,12 @@ impl World {
     fn committed(&mut self, at: usize, epoch: Epoch, replicated: Lsn, durable: Lsn) {
         assert_eq!(self.nodes[at].tenure.map(|tenure| tenure.0), Some(epoch), "a commit outside a tenure");
         self.oracle.commits_in(self.nodes[at].id, epoch);
-        self.publish(at, durable);
+        self.publish(at, epoch, durable);
         let World { nodes, oracle, replicated_commits, .. } = self;
         nodes[at].waiting.retain(|(record, wants_durable)| {
             let reached = if *wants_durable { durable } else { replicated };
             if record.end <= reached {
-                oracle.acknowledge(*record);
+                oracle.acknowledge(*record, epoch);
                 *replicated_commits += u64::from(record.end > durable);
             }
             record.end > reached

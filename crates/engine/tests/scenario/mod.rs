@@ -1,0 +1,173 @@
+//! Runs a scenario file: what goes into one engine, line by line, and what must come out.
+//!
+//! ```text
+//!  group m0 m1 m2 [replicated]      the voters; this member is the first
+//!  set notice_slots 2               a limit other than the default (before `open`)
+//!  open tail 4096 [promised E] [history E@L,E@L] [mark L] [trimmed L] [lost]
+//!  include common/primary.txt       run that file's inputs, and do not show what comes out
+//!  @ 12ms                           time passes, timeouts are handled as they come
+//!  < flushed t3 4144                an input
+//!  > send m1 fence e1.m0            a command; all of them, in order
+//! ```
+//!
+//! With `WINDLASS_BLESS=1` the `>` lines are written anew: look at the difference before committing it.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use windlass_engine::{Command, Config, DurableState, Engine, Identity, Limits, Opening, Persisted, Timing};
+use windlass_log::{EpochHistory, Geometry, Lsn, MemberId};
+
+mod parse;
+mod show;
+
+use parse::Words;
+
+const MS: u64 = 1_000_000;
+
+struct Runner {
+    engine: Option<Engine>,
+    config: Config,
+    now: u64,
+}
+
+/// Runs `tests/scenarios/<name>.txt`.
+pub fn scenario(name: &str) {
+    let path = folder().join(format!("{name}.txt"));
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let actual = Runner::new().run(&text, &path, true);
+    if actual == text {
+        return;
+    }
+    if std::env::var_os("WINDLASS_BLESS").is_some() {
+        std::fs::write(&path, actual).expect("the scenario file can be written");
+        return;
+    }
+    for (number, (expected, found)) in text.lines().zip(actual.lines()).enumerate() {
+        assert_eq!(expected, found, "{}:{}", path.display(), number + 1);
+    }
+    panic!("{}: {} lines, {} were expected", path.display(), actual.lines().count(), text.lines().count());
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios")
+}
+
+impl Runner {
+    fn new() -> Runner {
+        let timing = Timing::default();
+        let limits =
+            Limits { notice_slots: 4, batch_bytes: 64 << 10, retention_bytes: 64 << 10, ..Limits::default() };
+        let config = Config {
+            me: MemberId(0),
+            identity: Identity { incarnation: 100, opening: 1, nonce: 1 },
+            voters: Vec::new(),
+            geometry: Geometry::new(64 << 10).unwrap(),
+            replicated_allowed: false,
+            seed: 7,
+            timing,
+            limits,
+        };
+        Runner { engine: None, config, now: 0 }
+    }
+
+    /// The text with the commands that really came out.
+    fn run(&mut self, text: &str, path: &Path, shows: bool) -> String {
+        let mut out = String::new();
+        for (number, line) in text.lines().enumerate() {
+            if line.starts_with('>') {
+                continue;
+            }
+            writeln!(out, "{line}").unwrap();
+            let place = format!("{}:{}: {line}", path.display(), number + 1);
+            let commands = self.line(line, &place);
+            if shows {
+                for command in commands {
+                    writeln!(out, "> {}", show::command(&command)).unwrap();
+                }
+            }
+        }
+        out
+    }
+
+    fn line(&mut self, line: &str, place: &str) -> Vec<Command> {
+        let mut words = Words::new(line, place);
+        match words.next_if_any() {
+            None | Some("#") => return Vec::new(),
+            Some("group") => {
+                self.config.voters = words.members();
+                self.config.me = self.config.voters[0];
+                self.config.replicated_allowed = words.flag("replicated");
+            }
+            Some("set") => self.set(&mut words),
+            Some("open") => self.open(&mut words),
+            Some("include") => {
+                let path = folder().join(words.word());
+                let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{place}: {error}"));
+                self.run(&text, &path, false);
+            }
+            Some("@") => return self.pass(words.duration()),
+            Some("<") => {
+                let input = words.input();
+                let now = self.now;
+                self.engine(place).handle_input(now, input);
+            }
+            Some(other) => panic!("{place}: unknown line {other}"),
+        }
+        words.end();
+        self.drain()
+    }
+
+    fn engine(&mut self, place: &str) -> &mut Engine {
+        self.engine.as_mut().unwrap_or_else(|| panic!("{place}: `open` comes first"))
+    }
+
+    fn set(&mut self, words: &mut Words<'_>) {
+        let name = words.word().to_owned();
+        let value = words.number();
+        let limits = &mut self.config.limits;
+        match name.as_str() {
+            "notice_slots" => limits.notice_slots = u32::try_from(value).unwrap(),
+            "batches_in_flight" => limits.batches_in_flight = u32::try_from(value).unwrap(),
+            "batch_bytes" => limits.batch_bytes = value,
+            "fetch_bytes" => limits.fetch_bytes = value,
+            "retention_bytes" => limits.retention_bytes = value,
+            "flush_lag_bytes" => limits.flush_lag_bytes = value,
+            other => panic!("no limit is named {other}"),
+        }
+    }
+
+    fn open(&mut self, words: &mut Words<'_>) {
+        let mut state = DurableState::genesis(self.config.geometry);
+        let valid_tail = words.lsn_after("tail").unwrap_or(Lsn(4096));
+        state.history = words.history_after("history").unwrap_or_else(EpochHistory::new);
+        let newest = state.history.last().map(|last| last.epoch);
+        state.promised = words.epoch_after("promised").or(newest).unwrap_or(state.promised);
+        state.trimmed = words.lsn_after("trimmed").unwrap_or(state.trimmed);
+        state.mark = words.lsn_after("mark").map_or(state.mark, Persisted);
+        state.memory_lost = words.flag("lost");
+        self.engine = Some(Engine::new(self.config.clone(), Opening { state, valid_tail }, self.now));
+    }
+
+    /// Lets time pass, handling each timeout when it is due.
+    fn pass(&mut self, duration: u64) -> Vec<Command> {
+        let until = self.now + duration;
+        let mut commands = Vec::new();
+        while let Some(timeout) = self.engine.as_ref().and_then(Engine::poll_timeout) {
+            if timeout > until {
+                break;
+            }
+            self.now = self.now.max(timeout);
+            let now = self.now;
+            self.engine("").handle_timeout(now);
+            commands.extend(self.drain());
+        }
+        self.now = until;
+        commands
+    }
+
+    fn drain(&mut self) -> Vec<Command> {
+        let Some(engine) = &mut self.engine else { return Vec::new() };
+        std::iter::from_fn(|| engine.poll_command()).collect()
+    }
+}

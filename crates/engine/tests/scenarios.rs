@@ -1,0 +1,62 @@
+//! Scenario files: what goes into one engine and what must come out, readable by a person. Each file is a test of its name.
+//! `tests/scenario/mod.rs` says how to read and to renew them.
+#![allow(missing_docs, unreachable_pub, clippy::missing_panics_doc, reason = "a test")]
+
+mod scenario;
+
+macro_rules! scenarios {
+    ($($name:ident)*) => {
+        $(
+            #[test]
+            fn $name() {
+                scenario::scenario(stringify!($name));
+            }
+        )*
+
+        /// Every file in the folder is run.
+        #[test]
+        fn no_scenario_is_forgotten() {
+            let names = [$(stringify!($name)),*];
+            let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios");
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let name = entry.unwrap().file_name().into_string().unwrap();
+                let known = name == "common" || names.iter().any(|known| name == format!("{known}.txt"));
+                assert!(known, "{name} is not listed in scenarios.rs");
+            }
+        }
+    };
+}
+
+scenarios! {
+    a_broken_connection_is_another_session
+    a_candidate_at_work_draws_no_rivals
+    a_failed_flush_is_final
+    a_minority_with_a_higher_promise
+    a_sleeper_looks_again
+    an_unread_notice_is_told_again
+    campaign_when_handed_over
+    damage_found_while_running
+    handover
+    kind_48_snapshot_at_the_backup
+    kind_50_a_stopped_backup_neither_blocks_nor_fills
+    kind_52_a_fork_below_the_trim_point
+    kind_55_another_disk_under_an_old_name
+    large_batches_end_on_record_ends
+    r13_credits_and_batching
+    r14_levels_and_the_start_record
+    r15_pending_work_that_stands_still_is_silence
+    r15_the_age_of_pending_work
+    r16_a_primary_seals_before_it_promises
+    r18_a_damaged_member_neither_leads_nor_counts
+    r18_a_witness_knows_what_was_acknowledged
+    r18_the_choice_waits_for_what_was_acknowledged
+    r19_caught_up
+    r19_memory_lost
+    r19_memory_lost_all_answered
+    r9_a_stuck_reservation_ends_the_tenure
+    rejoin_of_a_deposed_primary
+    step_down_without_a_quorum
+    takeover_with_a_fetch
+    the_best_log_is_out_of_reach
+    the_owner_of_the_best_log_dies
+}
