@@ -29,6 +29,10 @@ pub trait Image {
     /// A failure to read. It is never taken for the end of the log, nor for damage (failure kind 7).
     type Error;
 
+    /// How many bytes a scan asks for at a time, about. From memory, 16 KiB: small enough that copying a piece and going through it overlap
+    /// in the processor. Where a read costs a system call, more.
+    const PIECE_BYTES: u64 = 16 << 10;
+
     /// Fills `into` with the bytes from `lsn` on. The range never leaves a segment. They are a copy: what others write into the
     /// segment meanwhile does not change it.
     ///

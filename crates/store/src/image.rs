@@ -25,6 +25,8 @@ impl<'a, D: Disk> Files<'a, D> {
 impl<D: Disk> Image for Files<'_, D> {
     type Error = DiskError;
 
+    const PIECE_BYTES: u64 = 64 << 10;
+
     fn read(&mut self, lsn: Lsn, into: &mut [u8]) -> Result<Fetched, DiskError> {
         let number = self.geometry.segment_of(lsn);
         let name = || names::segment(self.geometry, number);

@@ -21,8 +21,6 @@ use crate::segment::{SEGMENT_HEADER, SegmentHeader, SegmentHeaderError};
 use crate::superblock::LSN_MAX;
 use crate::{Chain, HEADER_BYTES, Lsn, RECORD_ALIGN, SEGMENT_START_BYTES};
 
-/// The piece of an image that is copied out at a time. Small enough that copying it and going through it overlap in the processor.
-const PIECE_BYTES: u64 = 16 << 10;
 /// The longest record that a flat scan keeps whole.
 const FLAT_BYTES: u64 = 64 << 10;
 
@@ -469,7 +467,7 @@ impl Scan {
         let mut at = record.0 + HEADER_BYTES;
         let mut filler = 0;
         while at < record_end {
-            let bytes = (record_end - at).min(PIECE_BYTES);
+            let bytes = (record_end - at).min(FLAT_BYTES);
             self.fill_at(image, Lsn(at), bytes)?;
             let split = index(payload_end.saturating_sub(at).min(bytes));
             let (payload, rest) = self.buffer.bytes[..index(bytes)].split_at(split);
@@ -518,7 +516,7 @@ impl Scan {
         let room = self.shape.geometry.room(self.at);
         // Bytes at or beyond the end may still change: they are not kept.
         let below = room.min(self.until.0 - self.at.0);
-        self.fill_at(image, self.at, need.max(PIECE_BYTES.min(below)).min(room))
+        self.fill_at(image, self.at, need.max(I::PIECE_BYTES.min(below)).min(room))
     }
 
     fn fill_at<I: Image>(&mut self, image: &mut I, lsn: Lsn, bytes: u64) -> Result<(), Halt<I::Error>> {
@@ -573,7 +571,7 @@ impl Scan {
         let segment_end = Lsn(base.0 + self.shape.geometry.segment_bytes());
         let mut at = self.at;
         while segment_end.0 - at.0 >= HEADER_BYTES {
-            let bytes = (segment_end.0 - at.0).min(PIECE_BYTES);
+            let bytes = (segment_end.0 - at.0).min(FLAT_BYTES);
             self.fill_at(image, at, bytes)?;
             let Scan { buffer, span, shape, salt, .. } = self;
             for word in buffer.bytes[..index(bytes)].chunks_exact(8) {
