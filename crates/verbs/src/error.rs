@@ -12,7 +12,8 @@ use rustix::process::{Resource, getrlimit};
 pub enum OpenError {
     /// The user-space library is not installed.
     #[error(
-        "no RDMA library: {library} can't be loaded ({source}); install it (Debian: apt-get install libibverbs1 ibverbs-providers)"
+        "no RDMA library: {library} can't be loaded ({}); install it (Debian: apt-get install libibverbs1 ibverbs-providers)",
+        loader_words(source)
     )]
     NoLibrary {
         /// The file that was looked for.
@@ -21,7 +22,7 @@ pub enum OpenError {
         source: libloading::Error,
     },
     /// The library lacks a function that this crate needs.
-    #[error("{library} has no {symbol} ({source}); rdma-core 32 or newer is needed")]
+    #[error("{library} has no {symbol} ({}); rdma-core 32 or newer is needed", loader_words(source))]
     OldLibrary {
         /// The library's file name.
         library: &'static str,
@@ -55,6 +56,11 @@ pub enum OpenError {
     /// A verb failed.
     #[error(transparent)]
     Verb(#[from] VerbError),
+}
+
+/// What the dynamic loader itself said, which the wrapper keeps as its source.
+fn loader_words(error: &libloading::Error) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }
 
 /// Why one port of one device was not taken.
@@ -338,6 +344,17 @@ mod tests {
         assert_eq!(positive, negative);
         assert!(positive.is(Errno::INVAL));
         assert_eq!(VerbError::check("ibv_modify_qp", 0), Ok(()));
+    }
+
+    #[test]
+    fn a_missing_library_is_named_with_the_loaders_reason_and_the_package() {
+        let library = "libno_such_library_anywhere.so.1";
+        // SAFETY: there is no such file, so nothing is loaded and no constructor runs.
+        let source = unsafe { libloading::Library::new(library) }.unwrap_err();
+        let text = OpenError::NoLibrary { library, source }.to_string();
+        for part in ["cannot open shared object file", "apt-get install libibverbs1"] {
+            assert!(text.contains(part), "{part} is missing in: {text}");
+        }
     }
 
     #[test]
