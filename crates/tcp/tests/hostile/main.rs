@@ -24,9 +24,9 @@ const AREA: u64 = 8192;
 
 fn options() -> Options {
     Options {
-        handshake_timeout: Duration::from_millis(300),
+        handshake_timeout: Duration::from_secs(1),
         connect_timeout: Duration::from_secs(5),
-        stall_timeout: Duration::from_millis(500),
+        stall_timeout: Duration::from_millis(1500),
         ..Options::new(secret(), GROUP)
     }
 }
@@ -137,12 +137,12 @@ fn who_takes_too_long_to_prove_itself_is_closed() {
     // A byte now and then does not buy time.
     let hello = greeting([5; 32]);
     let mut sent = 0;
-    while sent < 30 && stream.write_all(&hello[sent..=sent]).is_ok() {
+    while sent < 34 && stream.write_all(&hello[sent..=sent]).is_ok() {
         sent += 1;
-        std::thread::sleep(Duration::from_millis(25));
+        std::thread::sleep(Duration::from_millis(50));
     }
     assert!(closed(&mut stream));
-    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
     assert!(lines.only_warning().contains("took too long"));
     still_serves(&fabric);
 }
@@ -483,7 +483,7 @@ fn a_peer_that_never_answers_ends_every_wait() {
     }
     assert_eq!(seen, [(1, Status::PeerGone), (2, Status::Flushed)]);
     let took = start.elapsed();
-    assert!(took >= Duration::from_millis(400) && took < Duration::from_secs(10), "{took:?}");
+    assert!(took >= Duration::from_secs(1) && took < Duration::from_secs(10), "{took:?}");
     assert!(victim.lines.only_warning().contains("no progress"));
 }
 
