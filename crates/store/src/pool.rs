@@ -11,6 +11,7 @@ use windlass_log::Lsn;
 use crate::counters::Counting;
 use crate::disk::{Disk, Errno};
 use crate::error::{At, DiskCall, DiskError, StoreError};
+use crate::folder;
 use crate::names;
 use crate::segment::Segment;
 use crate::store::{Store, locked};
@@ -50,13 +51,20 @@ impl<D: Disk> Store<D> {
         let mut pool = locked(&self.pool);
         let mut segments = self.segments_mut();
         let kept = segments.split_off(&first);
-        let open = std::mem::replace(&mut *segments, kept);
+        let mut open = std::mem::replace(&mut *segments, kept);
         drop(segments);
         let from = self.released_below.swap(first, Ordering::AcqRel);
-        let mut open = open;
-        for number in from..first {
-            pool.released.push((number, open.remove(&number)));
-            pool.live = pool.live.saturating_sub(1);
+        // Those that have a file: after a reset the log may begin far behind where it ended.
+        let Ok(listing) = folder::list(&self.disk) else {
+            // The next opening finds them below the trim point (kind 47).
+            Counting::add(&self.counting.recycle_failures, 1);
+            return;
+        };
+        for number in listing.segments.keys().map(|base| self.geometry.segment_of(*base)) {
+            if (from..first).contains(&number) {
+                pool.released.push((number, open.remove(&number)));
+                pool.live = pool.live.saturating_sub(1);
+            }
         }
     }
 
