@@ -95,7 +95,23 @@ fn r5_a_promise_below_the_logs_own_epochs_is_neither_written_nor_read() {
     assert_eq!(superblock().promise_gap(), None);
     let gap = Superblock { promised: epoch(2), ..superblock() };
     assert_eq!(gap.promise_gap(), Some(epoch(3)));
-    assert!(std::panic::catch_unwind(|| gap.encode()).is_err());
+    assert_eq!(gap.encode(), Err(SuperblockEncodeError::Field { field: "promised epoch" }));
+}
+
+#[test]
+fn nothing_is_encoded_that_could_not_be_read_back() {
+    let refused = |superblock: Superblock, field| {
+        assert_eq!(superblock.encode(), Err(SuperblockEncodeError::Field { field }));
+    };
+    refused(Superblock { acknowledged: Lsn(0), ..superblock() }, "acknowledged mark");
+    refused(Superblock { persisted: Lsn(9001), ..superblock() }, "persisted mark");
+    refused(Superblock { clean: Some(Lsn(S)), ..superblock() }, "clean mark");
+    refused(Superblock { trimmed: Lsn(u64::MAX - 7), ..superblock() }, "trimmed LSN");
+    refused(Superblock { segment_bytes: 1, ..superblock() }, "segment size");
+    refused(Superblock { features: 1, ..superblock() }, "features");
+    let mut history = EpochHistory::new();
+    history.extend(epoch(1), Lsn(9001)).unwrap();
+    refused(Superblock { history, ..superblock() }, "epoch history");
 }
 
 #[test]

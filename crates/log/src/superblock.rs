@@ -152,6 +152,12 @@ impl SuperblockError {
 /// Why a superblock can't be encoded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SuperblockEncodeError {
+    /// A defect of the caller, or a peer's word that was not checked: this superblock would be refused when it is read.
+    #[error("a superblock whose {field} can't be right")]
+    Field {
+        /// Which.
+        field: &'static str,
+    },
     /// Use a smaller configuration.
     #[error("a configuration of {bytes} bytes, the superblock holds {CONFIGURATION_BYTES_MAX}")]
     Configuration {
@@ -165,13 +171,13 @@ impl Superblock {
     ///
     /// # Errors
     ///
-    /// [`SuperblockEncodeError::Configuration`] if the configuration is too large.
+    /// [`SuperblockEncodeError`]: nothing is ever encoded that [`decode`](Self::decode) would refuse; R-5 among the rest.
     ///
     /// # Panics
     ///
-    /// If the promised epoch is below one in the history.
+    /// Never: the lengths are bounded.
     pub fn encode(&self) -> Result<Vec<u8>, SuperblockEncodeError> {
-        assert_eq!(self.promise_gap(), None, "R-5: the promise is below the log's own epochs");
+        self.consistent().map_err(|field| SuperblockEncodeError::Field { field })?;
         let configuration_bytes = u32::try_from(self.configuration.len())
             .ok()
             .filter(|_| self.configuration.len() <= CONFIGURATION_BYTES_MAX)
@@ -251,13 +257,13 @@ impl Superblock {
             features: word(136, "features")?,
             configuration: configuration.to_vec(),
         };
-        superblock.consistent()?;
+        superblock.consistent().map_err(field)?;
         Ok(superblock)
     }
 
-    fn consistent(&self) -> Result<(), SuperblockError> {
-        let geometry = Geometry::new(self.segment_bytes)
-            .map_err(|_| SuperblockError::Field { field: "segment size" })?;
+    /// The field that can't be right, if there is one.
+    fn consistent(&self) -> Result<(), &'static str> {
+        let geometry = Geometry::new(self.segment_bytes).map_err(|_| "segment size")?;
         // LSNs far from the top of the number range: arithmetic on them can't wrap.
         let sane = |lsn: Lsn| lsn.0 <= LSN_MAX && geometry.normalize(lsn) == lsn && lsn.0.is_multiple_of(8);
         let marks = [
@@ -267,14 +273,17 @@ impl Superblock {
         ];
         for (field, lsn) in marks.into_iter().chain(self.clean.map(|lsn| ("clean mark", lsn))) {
             if !sane(lsn) {
-                return Err(SuperblockError::Field { field });
+                return Err(field);
             }
         }
         if self.history.entries().iter().any(|entry| !sane(entry.start)) {
-            return Err(SuperblockError::Field { field: "epoch history" });
+            return Err("epoch history");
+        }
+        if self.features & !FEATURES_KNOWN != 0 {
+            return Err("features");
         }
         if self.promise_gap().is_some() {
-            return Err(SuperblockError::Field { field: "promised epoch" });
+            return Err("promised epoch");
         }
         Ok(())
     }
