@@ -23,6 +23,11 @@ const EVENTS_MAX: usize = 120;
 
 /// The events in `data`, one after the other.
 pub fn engine_peers(data: &[u8]) {
+    run(data, |_| {});
+}
+
+/// Runs the events; `seen` sees the member after each.
+fn run(data: &[u8], mut seen: impl FnMut(&Member)) {
     let mut input = Input::new(data);
     let mut member = Member::new(input.u8());
     for _ in 0..EVENTS_MAX {
@@ -32,6 +37,7 @@ pub fn engine_peers(data: &[u8]) {
         let event = Event { what: input.u8(), who: input.u8(), choice: input.u8(), number: input.u16() };
         member.event(&event);
         member.poll();
+        seen(&member);
     }
 }
 
@@ -55,6 +61,7 @@ struct Member {
     serial: VecDeque<Command>,
     free: VecDeque<Command>,
     sessions: Vec<Session>,
+    commits: u64,
 }
 
 impl Member {
@@ -85,6 +92,7 @@ impl Member {
             serial: VecDeque::new(),
             free: VecDeque::new(),
             sessions: Vec::new(),
+            commits: 0,
         };
         member.poll();
         member
@@ -114,11 +122,11 @@ impl Member {
                     self.free.push_back(command);
                 }
                 Command::StepDown { .. } => self.is_open = false,
+                Command::Committed(_) => self.commits += 1,
                 Command::Send { .. }
                 | Command::Trim { .. }
                 | Command::Disconnect { .. }
                 | Command::Beat { .. }
-                | Command::Committed(_)
                 | Command::Ungrant { .. }
                 | Command::Learned { .. }
                 | Command::GrantRead { .. }
@@ -216,6 +224,21 @@ impl Member {
     }
 
     fn summary(&self, event: &Event) -> Summary {
+        if event.choice & 64 != 0 {
+            // A member whose log is empty, as at the beginning.
+            let start = self.geometry.first_record(0);
+            let nothing = Mark { epoch: Epoch::NONE, lsn: start };
+            return Summary {
+                last_epoch: Epoch::NONE,
+                valid_tail: start,
+                trimmed: start,
+                mark: nothing,
+                memory_lost: false,
+                durable: nothing,
+                witnessed: Vec::new(),
+                history: EpochHistory::new(),
+            };
+        }
         let (epoch, lsn) = (self.epoch(event), self.lsn(event));
         let mark = Mark { epoch, lsn };
         let witnesses = self.peers.iter().chain([&ME]).map(|member| Witness { member: *member, mark });
@@ -348,8 +371,8 @@ impl Member {
             }
             Command::Fetch { token, .. } => self.tell(Happened::FetchFailed { token }),
             Command::Connect { peer, session } if is_good => {
-                let up_to =
-                    self.geometry.base(self.geometry.segment_of(self.tail) + u64::from(event.choice / 64));
+                let ahead = [1, 2, 0, 9][usize::from(event.choice / 64)];
+                let up_to = self.geometry.base(self.geometry.segment_of(self.tail) + ahead);
                 self.tell(Happened::Granted { peer, session, up_to });
             }
             Command::Replicate { peer, session, range, .. } if is_good => {
@@ -422,4 +445,34 @@ impl Member {
 /// A higher epoch of this member, as a peer might make it up: there is no limit that it keeps.
 fn higher(epoch: Epoch, member: MemberId) -> Epoch {
     Epoch::from_bits((epoch.to_bits() & !0xff).saturating_add(0x100) | u64::from(member.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The roles that a seed goes through, and how often a watermark moved.
+    fn course(seed: &str) -> (Vec<Role>, u64) {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds/engine_peers").join(seed);
+        let data = std::fs::read(path).unwrap();
+        let (mut roles, mut commits) = (Vec::new(), 0);
+        run(&data, |member| {
+            roles.push(member.engine.status().role);
+            commits = member.commits;
+        });
+        roles.dedup();
+        (roles, commits)
+    }
+
+    #[test]
+    fn the_seeds_reach_the_roles_and_commit() {
+        let (roles, commits) = course("lead");
+        assert_eq!(roles, [Role::Backup, Role::Candidate, Role::Primary]);
+        assert!(commits > 0);
+        let (roles, commits) = course("alone");
+        assert_eq!(roles, [Role::Candidate, Role::Primary]);
+        assert!(commits > 0);
+        let (roles, commits) = course("follow");
+        assert_eq!((roles, commits), (vec![Role::Backup], 0));
+    }
 }

@@ -276,28 +276,33 @@ fn peers() -> Seeds {
     let suspect = [7, 0, 7, 0, 0];
     let append = [7, 0, 0, 64, 0];
     let wait = [6, 0, 0, 200, 0];
-    // Suspects, is granted the pre-vote, is promised by one peer, and leads.
+    // Suspects, fences, is promised by one peer, leads; that peer adopts, grants, and is written to.
     let lead = [
         up(0),
         up(1),
         suspect,
-        message(1, 0, 4, 0),
-        message(1, 1, 4, 0),
-        SERIAL,
-        SERIAL,
-        message(3, 0, 1, 0),
         SERIAL,
         SERIAL,
         SERIAL,
-        FREE,
+        SERIAL,
+        message(3, 0, 65, 0),
+        SERIAL,
+        SERIAL,
+        SERIAL,
+        SERIAL,
         append,
         append,
+        message(10, 0, 0, 4),
         FREE,
         FREE,
-        [26, 0, 0, 12, 0],
+        FREE,
+        FREE,
+        FREE,
+        [10, 0, 0, 1, 0],
         FREE,
         wait,
         append,
+        FREE,
         FREE,
         FREE,
     ];
