@@ -23,7 +23,7 @@ use crate::error::{About, VerbError, memlock_bytes_max};
 use crate::queue::QueueCore;
 use crate::region::{Domain, RegionCore, VerbsRegion, access_flags};
 use crate::slots::Slots;
-use crate::window::{NotBindable, VerbsWindow, WindowCore};
+use crate::window::{NotBindable, VerbsWindow, WindowCore, next_key};
 
 /// Receiver not ready: the peer asks for 0.64 ms of patience (`min_rnr_timer` 12; 0 would be 655 ms), six times. Credits are to
 /// keep it from happening at all, so failing soon is right (failure kind 70).
@@ -610,7 +610,15 @@ impl windlass_fabric::Connection for VerbsConnection {
         if !core.allows(Access::WINDOW_BIND) || (writes && !core.allows(Access::LOCAL_WRITE)) {
             return Err(BindProblem::RegionAccess.into());
         }
-        let (raw, key) = window.core().prepare(&self.slots).map_err(|refusal| match refusal {
+        // Before it is posted: whoever ends the region or the connection must know of the window.
+        core.note_window(window.core());
+        if !self.windows.iter().any(|known| Arc::ptr_eq(known, window.core())) {
+            self.windows.retain(|known| !known.is_closed());
+            self.windows.push(Arc::clone(window.core()));
+        }
+        let stretch =
+            if self.windows_hold { None } else { Some(core.stretch(&range).map_err(BindProblem::Post)?) };
+        let held = window.core().prepare(&self.slots).map_err(|refusal| match refusal {
             NotBindable::StillBound => BindProblem::StillBound,
             NotBindable::KeysExhausted => BindProblem::KeysExhausted,
             NotBindable::Allocate(error) => {
@@ -618,41 +626,33 @@ impl windlass_fabric::Connection for VerbsConnection {
             }
         })?;
         let address = core.address() + range.start;
-        let stretch =
-            if self.windows_hold { None } else { Some(core.stretch(&range).map_err(BindProblem::Post)?) };
-        let below = stretch.as_ref().map_or(core.raw(), |stretch| stretch.raw());
+        let key = next_key(held.key());
         let mut work = sys::ibv_send_wr { opcode: wr::IBV_WR_BIND_MW, ..Default::default() };
         work.__bindgen_anon_2.bind_mw = sys::ibv_send_wr__bindgen_ty_4__bindgen_ty_1 {
-            mw: raw,
+            mw: held.raw(),
             rkey: key,
             bind_info: sys::ibv_mw_bind_info {
-                mr: below,
+                mr: stretch.as_ref().map_or(core.raw(), |stretch| stretch.raw()),
                 addr: address,
                 length: bytes,
                 mw_access_flags: access_flags(remote_part(access)),
             },
         };
-        // Before it is posted: whoever ends the region or the connection must know of the window.
-        core.note_window(window.core());
-        if !self.windows.iter().any(|known| Arc::ptr_eq(known, window.core())) {
-            self.windows.retain(|known| !known.is_closed());
-            self.windows.push(Arc::clone(window.core()));
-        }
         self.post_one(id, Opcode::Bind, work).map_err(BindProblem::Post)?;
-        window.core().bound(&self.slots, core.raw(), stretch, key);
+        held.bound(&self.slots, core.raw(), stretch, key);
         Ok(RemoteRange { address, bytes, key: RemoteKey(key) })
     }
 
     fn invalidate(&mut self, id: u64, window: &mut VerbsWindow) -> Result<(), InvalidateError> {
-        let key = match window.core().bound_key(&self.slots) {
+        let held = match window.core().hold_bound(&self.slots) {
             None => return Err(InvalidateError::NotBound),
             Some(None) => return Err(InvalidateError::OtherConnection),
-            Some(Some(key)) => key,
+            Some(Some(held)) => held,
         };
         let mut work = sys::ibv_send_wr { opcode: wr::IBV_WR_LOCAL_INV, ..Default::default() };
-        work.__bindgen_anon_1.invalidate_rkey = key;
+        work.__bindgen_anon_1.invalidate_rkey = held.key();
         let sequence = self.post_one(id, Opcode::Invalidate, work).map_err(InvalidateError::Post)?;
-        window.core().invalidated(sequence);
+        held.invalidated(sequence);
         Ok(())
     }
 

@@ -10,7 +10,7 @@
 //! 3. A window whose invalidation is not known to have succeeded is freed, never bound again.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ibverbs_sys as sys;
 use windlass_fabric::AllocateError;
@@ -101,7 +101,7 @@ impl Drop for VerbsWindow {
 }
 
 impl WindowCore {
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -109,8 +109,8 @@ impl WindowCore {
         self.lock().closed
     }
 
-    /// Makes the window ready for a bind on the given connection: the raw window and the key that the bind will have.
-    pub(crate) fn prepare(&self, slots: &Arc<Slots>) -> Result<(*mut sys::ibv_mw, u32), NotBindable> {
+    /// Makes the window ready for a bind on the given connection, and holds it: nobody frees it before the bind is noted.
+    pub(crate) fn prepare(&self, slots: &Arc<Slots>) -> Result<Held<'_>, NotBindable> {
         let mut state = self.lock();
         if let Some(bind) = &state.bind {
             match bind.invalidated_at {
@@ -133,44 +133,15 @@ impl WindowCore {
         if state.raw.is_null() {
             state.raw = allocate(&self.domain).map_err(NotBindable::Allocate)?;
         }
-        // SAFETY: `raw` is a window that is not freed.
-        let key = unsafe { (*state.raw).rkey };
-        Ok((state.raw, next_key(key)))
+        Ok(Held { state })
     }
 
-    /// Notes that the bind prepared last was posted.
-    pub(crate) fn bound(
-        &self,
-        slots: &Arc<Slots>,
-        region: *mut sys::ibv_mr,
-        stretch: Option<Arc<RegionCore>>,
-        key: u32,
-    ) {
-        let mut state = self.lock();
-        // SAFETY: `raw` is a window that is not freed: it was prepared by the same thread, which holds the window.
-        unsafe { (*state.raw).rkey = key };
-        state.binds += 1;
-        let last =
-            state.bind.replace(Bind { slots: Arc::clone(slots), region, stretch, invalidated_at: None });
-        state.earlier.extend(last.filter(|last| last.stretch.is_some()));
-        state
-            .earlier
-            .retain(|bind| !bind.invalidated_at.is_some_and(|at| bind.slots.sends.has_succeeded(at)));
-    }
-
-    /// The key to invalidate on that connection. `None`: not bound; `Some(None)`: bound on another connection.
-    pub(crate) fn bound_key(&self, slots: &Arc<Slots>) -> Option<Option<u32>> {
+    /// Holds the window for an invalidation on that connection. `None`: not bound; `Some(None)`: bound on another connection.
+    pub(crate) fn hold_bound(&self, slots: &Arc<Slots>) -> Option<Option<Held<'_>>> {
         let state = self.lock();
         let bind = state.bind.as_ref().filter(|bind| bind.invalidated_at.is_none())?;
-        // SAFETY: a bound window is not freed.
-        Some(Arc::ptr_eq(&bind.slots, slots).then(|| unsafe { (*state.raw).rkey }))
-    }
-
-    /// Notes that the invalidation was posted, and where.
-    pub(crate) fn invalidated(&self, sequence: u64) {
-        if let Some(bind) = &mut self.lock().bind {
-            bind.invalidated_at = Some(sequence);
-        }
+        let here = Arc::ptr_eq(&bind.slots, slots);
+        Some(here.then_some(Held { state }))
     }
 
     /// Frees the window if its last bind was on that connection, which is about to be destroyed.
@@ -204,6 +175,48 @@ impl WindowCore {
         // Only now: a registration does not end under a bound window.
         state.bind = None;
         state.earlier.clear();
+    }
+}
+
+/// A window that is allocated, and that nobody else frees or binds meanwhile.
+pub(crate) struct Held<'a> {
+    state: MutexGuard<'a, State>,
+}
+
+impl Held<'_> {
+    pub(crate) fn raw(&self) -> *mut sys::ibv_mw {
+        self.state.raw
+    }
+
+    /// The key of the last bind that was posted; of the window as allocated, if none was.
+    pub(crate) fn key(&self) -> u32 {
+        // SAFETY: `raw` is a window that is not freed: whoever frees it needs the lock that is held here.
+        unsafe { (*self.state.raw).rkey }
+    }
+
+    /// Notes that a bind with that key was posted.
+    pub(crate) fn bound(
+        mut self,
+        slots: &Arc<Slots>,
+        region: *mut sys::ibv_mr,
+        stretch: Option<Arc<RegionCore>>,
+        key: u32,
+    ) {
+        // SAFETY: as in `key`; the field is this side's to write (the device's driver reads it while a bind is posted).
+        unsafe { (*self.state.raw).rkey = key };
+        self.state.binds += 1;
+        let bind = Bind { slots: Arc::clone(slots), region, stretch, invalidated_at: None };
+        let last = self.state.bind.replace(bind);
+        let earlier = &mut self.state.earlier;
+        earlier.extend(last.filter(|last| last.stretch.is_some()));
+        earlier.retain(|bind| !bind.invalidated_at.is_some_and(|at| bind.slots.sends.has_succeeded(at)));
+    }
+
+    /// Notes that the invalidation was posted, and where.
+    pub(crate) fn invalidated(mut self, sequence: u64) {
+        if let Some(bind) = &mut self.state.bind {
+            bind.invalidated_at = Some(sequence);
+        }
     }
 }
 
