@@ -134,7 +134,7 @@ impl Geometry {
         let segment = self.segment_of(lsn);
         if offset < SEGMENT_HEADER_BYTES {
             self.first_record(segment)
-        } else if self.segment_bytes() - offset < HEADER_BYTES {
+        } else if self.segment_bytes() - offset < HEADER_BYTES && segment < u64::MAX >> self.shift {
             self.first_record(segment + 1)
         } else {
             lsn
@@ -167,6 +167,17 @@ impl Geometry {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_lsn_at_the_top_of_the_number_range_stays_there() {
+        for size in [SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX] {
+            let g = Geometry::new(size).unwrap();
+            for lsn in [u64::MAX, u64::MAX - 7, u64::MAX - 31] {
+                assert_eq!(g.normalize(Lsn(lsn)), Lsn(lsn));
+            }
+            assert!(g.normalize(Lsn(1 << 63)) > Lsn(1 << 63));
+        }
+    }
 
     #[test]
     fn only_powers_of_two_within_the_range_are_segment_sizes() {

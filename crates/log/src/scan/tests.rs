@@ -257,6 +257,8 @@ fn an_lsn_inside_a_record_is_told_from_a_start_and_from_damage() {
     assert_eq!(at(Lsn(second.start.0 + 8)), inside);
     assert_eq!(at(Lsn(second.start.0 + 3)), inside);
     assert_eq!(at(Lsn(0)), Located::Inside { start: Lsn(0), end: GENESIS });
+    assert!(matches!(at(Lsn(u64::MAX)), Located::Unreadable(_)));
+    assert!(matches!(at(Lsn(1 << 62)), Located::Inside { .. } | Located::Unreadable(_)));
     log.flip(first.start);
     assert!(matches!(locate(&mut log.image(), &shape, second.start, second.end), Ok(Located::Unreadable(_))));
 }

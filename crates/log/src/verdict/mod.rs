@@ -36,6 +36,7 @@ use crate::image::{Image, Shape};
 use crate::record::HeaderError;
 use crate::scan::{Record, Scan, ScanError, Step, Stop, StopReason};
 use crate::segment::SegmentHeaderError;
+use crate::superblock::LSN_MAX;
 use crate::{Chain, Epoch, Lsn, MemberId, RECORD_ALIGN};
 
 /// What the superblock says about what was flushed.
@@ -282,12 +283,12 @@ pub fn judge<I: Image>(
     mut visit: impl FnMut(&Record<'_>),
 ) -> Result<Verdict, ScanError<I::Error>> {
     let geometry = shape.geometry;
+    let normal = |lsn: Lsn| geometry.normalize(Lsn(lsn.0.min(LSN_MAX)));
+    let trimmed = normal(marks.trimmed);
     let goal = match extent {
-        Extent::Whole => marks.trimmed,
-        Extent::FromMark => marks.trimmed.max(marks.persisted),
+        Extent::Whole => trimmed,
+        Extent::FromMark => trimmed.max(normal(marks.persisted)),
     };
-    let goal = geometry.normalize(goal);
-    let trimmed = geometry.normalize(marks.trimmed);
     // A mark at a segment's first record knows nothing of the chain: the segment before it does.
     let before = u64::from(geometry.is_first_record(goal) && goal > trimmed);
     let mut from = geometry.first_record(geometry.segment_of(goal) - before);

@@ -308,3 +308,19 @@ fn r1_a_tail_at_a_segment_end_is_the_first_lsn_of_the_next() {
     log.segments.truncate(1);
     assert_eq!(judge_whole(&log, &clean).row, Row::CleanEnd, "the next segment need not be there yet");
 }
+
+#[test]
+fn kind_9_marks_from_anywhere_never_panic() {
+    let (log, at) = filled(3);
+    let odd = [0, 1, 4095, at[1].start.0 + 3, S - 1, S, u64::MAX - 8, u64::MAX].map(Lsn);
+    for trimmed in odd {
+        for persisted in odd {
+            for clean in odd.map(Some).into_iter().chain([None]) {
+                let marks = Marks { trimmed, persisted, clean, member: MemberId(0) };
+                for extent in [Extent::Whole, Extent::FromMark] {
+                    judge(&mut log.image(), &log.shape, &marks, extent, |_| ()).unwrap();
+                }
+            }
+        }
+    }
+}
