@@ -1,5 +1,7 @@
 //! The workspace as cargo sees it.
 
+use std::path::PathBuf;
+
 use serde::Deserialize;
 
 use crate::Context;
@@ -20,6 +22,8 @@ pub(crate) struct Package {
     pub(crate) name: String,
     /// What the other lists name it by.
     pub(crate) id: String,
+    /// Where its manifest lies.
+    pub(crate) manifest_path: PathBuf,
     /// What its manifest declares, whether it is used here or not.
     pub(crate) dependencies: Vec<Dependency>,
 }

@@ -44,6 +44,11 @@ pub(crate) const ALL: &[Step] = &[
     Step { name: "clippy-verbs", about: "no lint in windlass-verbs", run: cargo::clippy_verbs },
     Step { name: "test-verbs", about: "tests of windlass-verbs that need no device", run: cargo::test_verbs },
     Step {
+        name: "doc-verbs",
+        about: "the documentation of windlass-verbs builds without a warning",
+        run: cargo::doc_verbs,
+    },
+    Step {
         name: "guest",
         about: "windlass-verbs on a kernel's RDMA device, in a virtual machine",
         run: crate::guest::step,

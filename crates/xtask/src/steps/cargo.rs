@@ -65,6 +65,16 @@ pub(super) fn doc(context: &Context) -> Outcome {
     plain(run.env("RUSTDOCFLAGS", "-D warnings").finish(context, "doc"), "mend what rustdoc says")
 }
 
+pub(super) fn doc_verbs(context: &Context) -> Outcome {
+    if let Some(skipped) = verbs_skipped() {
+        return skipped;
+    }
+    let words =
+        ["doc", "--quiet", "--locked", "--no-deps", "--document-private-items", "-p", "windlass-verbs"];
+    let run = Run::cargo(context, &words).env("RUSTDOCFLAGS", "-D warnings");
+    plain(run.finish(context, "doc-verbs"), "mend what rustdoc says")
+}
+
 pub(super) fn deny(context: &Context) -> Outcome {
     if !CARGO_DENY.present() {
         return Outcome::Skipped { why: "no cargo-deny".into(), cure: Cure::Install(CARGO_DENY.cure()) };

@@ -41,8 +41,10 @@ const RULES: &[Rule] = &[
     Rule { package: "windlass-cli", normal: &["windlass"], optional: &[], dev: &[] },
     Rule { package: "windlass-xtask", normal: &[], optional: &[], dev: &[] },
     Rule { package: "windlass-benches", normal: LIBRARIES, optional: &[], dev: &[] },
-    Rule { package: "embed-redb", normal: &["windlass"], optional: &[], dev: &[] },
 ];
+
+/// An example is what a user would write: it has the facade and nothing behind it.
+const EXAMPLE: Rule = Rule { package: "examples/*", normal: &["windlass"], optional: &[], dev: &[] };
 
 /// Packages without std, and what they may pull in (macros that only run in the compiler aside).
 const WITHOUT_STD: &[&str] = &["windlass-log", "windlass-engine"];
@@ -79,7 +81,9 @@ pub(super) fn run(context: &Context) -> Outcome {
 fn wrong_edges(metadata: &Metadata) -> Vec<String> {
     let mut complaints = Vec::new();
     for package in &metadata.packages {
-        let Some(rule) = RULES.iter().find(|rule| rule.package == package.name) else {
+        let is_example = package.manifest_path.iter().any(|part| part == "examples");
+        let known = RULES.iter().find(|rule| rule.package == package.name);
+        let Some(rule) = known.or(is_example.then_some(&EXAMPLE)) else {
             complaints
                 .push(format!("{}: a package that the graph does not know: add its rule", package.name));
             continue;
@@ -142,6 +146,12 @@ mod tests {
             packages: vec![Package {
                 name: package.into(),
                 id: package.into(),
+                manifest_path: if package.starts_with("embed") {
+                    "examples/x/Cargo.toml"
+                } else {
+                    "x/Cargo.toml"
+                }
+                .into(),
                 dependencies: vec![dependency],
             }],
             workspace_default_members: Vec::new(),
@@ -170,6 +180,12 @@ mod tests {
         assert_eq!(complaints("windlass-new", edge("windlass-log", None, false)), 1);
         let outside = Dependency { path: None, ..edge("serde", None, false) };
         assert_eq!(complaints("windlass-log", outside), 0);
+    }
+
+    #[test]
+    fn an_example_has_the_facade_alone() {
+        assert_eq!(complaints("embed", edge("windlass", None, false)), 0);
+        assert_eq!(complaints("embed", edge("windlass-log", None, false)), 1);
     }
 
     #[test]
