@@ -1,13 +1,15 @@
 //! The small formats: every changed byte is seen, and each refusal says what it is.
 
+use std::collections::HashSet;
 use std::string::ToString;
 use std::vec;
 use std::vec::Vec;
 
 use crate::testing::{GENESIS, LOG, S, epoch};
 use crate::{
-    BatchError, EpochHistory, LogId, Lsn, MemberId, NoSuperblock, SegmentHeader, SegmentHeaderError,
-    Superblock, SuperblockEncodeError, SuperblockError, batch_items, newest,
+    BatchError, EpochHistory, EpochKey, HeaderError, Lag, LogId, Lsn, MemberId, NoSuperblock, RecordHeader,
+    RecordKind, Salt, SegmentHeader, SegmentHeaderError, Superblock, SuperblockEncodeError, SuperblockError,
+    batch_items, newest,
 };
 
 fn superblock() -> Superblock {
@@ -198,4 +200,62 @@ fn kind_8_and_9_frames_that_lie_end_a_batch_with_an_error() {
     assert_eq!(read(&[0; 7]), [Err(BatchError::Frame { lsn: first, number: 0 })]);
     // The item fits and the zeros behind it don't.
     assert!(matches!(read(&frame(3, 0, b"abc"))[..], [Err(BatchError::Length { .. })]));
+}
+
+/// A record's header for the tests below, with its key.
+fn record_header(lsn: Lsn) -> (RecordHeader, EpochKey) {
+    let key = Salt::new(LOG).key(epoch(5));
+    let header = RecordHeader {
+        lsn,
+        epoch: key.epoch(),
+        kind: RecordKind::Data,
+        lag: Lag(3),
+        payload_bytes: 1000,
+        payload_checksum: 0x1234_5678,
+    };
+    (header, key)
+}
+
+#[test]
+fn one_or_two_changed_bits_of_a_record_header_are_seen() {
+    let lsn = Lsn(1 << 30);
+    let (header, key) = record_header(lsn);
+    let whole = header.encode(&key);
+    assert_eq!(RecordHeader::decode(&whole, lsn, S, &key), Ok(header));
+    for first in 0..256 {
+        for second in first..256 {
+            let mut changed = whole;
+            changed[first / 8] ^= 1 << (first % 8);
+            if second != first {
+                changed[second / 8] ^= 1 << (second % 8);
+            }
+            RecordHeader::decode(&changed, lsn, S, &key).unwrap_err();
+        }
+    }
+}
+
+#[test]
+fn r3_a_header_is_good_at_its_own_lsn_log_and_epoch_only() {
+    let lsn = Lsn(1 << 30);
+    let (header, key) = record_header(lsn);
+    let whole = header.encode(&key);
+    for shift in 3..40 {
+        let other = Lsn(lsn.0 ^ (1 << shift));
+        assert!(matches!(RecordHeader::decode(&whole, other, S, &key), Err(HeaderError::NoRecord { .. })));
+        let payload = [7; 64];
+        assert_ne!(key.salt().payload_checksum(lsn, &payload), key.salt().payload_checksum(other, &payload));
+    }
+    let stranger = Salt::new(LogId([8; 16])).key(key.epoch());
+    assert!(matches!(RecordHeader::decode(&whole, lsn, S, &stranger), Err(HeaderError::NoRecord { .. })));
+    let later = Salt::new(LOG).key(epoch(6));
+    let other = HeaderError::OtherEpoch { lsn, assigned: epoch(6), found: epoch(5) };
+    assert_eq!(RecordHeader::decode(&whole, lsn, S, &later), Err(other));
+}
+
+#[test]
+fn kind_14_no_publish_word_is_zero_and_masks_differ_by_epoch() {
+    let salt = Salt::new(LOG);
+    let masks: HashSet<u64> = (1..2000).map(|n| salt.key(epoch(n)).publish_word(Lsn(0))).collect();
+    assert_eq!(masks.len(), 1999);
+    assert!(masks.iter().all(|mask| mask % 2 == 1), "LSNs are multiples of 8: no word is ever zero");
 }
