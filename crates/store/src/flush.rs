@@ -43,13 +43,15 @@ impl<D: Disk> Store<D> {
             return Ok(self.persisted());
         }
         self.flush_range(from, upto)?;
-        self.persisted.store(upto.0, Ordering::Release);
+        // A trim may have raised it further meanwhile.
+        self.persisted.fetch_max(upto.0, Ordering::AcqRel);
         Counting::add(&self.counting.flushes, 1);
         Counting::add(&self.counting.flushed_bytes, upto.0 - from.0);
         Ok(Persisted::new(upto))
     }
 
-    /// Flushes the pages of `[from, upto)`, segment by segment, oldest first.
+    /// Flushes the pages of `[from, upto)`, segment by segment, oldest first. What a trim has released meanwhile is passed over: the trim point,
+    /// durable before anything is released, stands for it.
     fn flush_range(&self, from: Lsn, upto: Lsn) -> Result<(), StoreError> {
         let geometry = self.geometry;
         for number in geometry.segment_of(from)..=geometry.segment_of(upto) {
@@ -61,7 +63,11 @@ impl<D: Disk> Store<D> {
                 continue;
             }
             let found = self.segments().get(&number).cloned();
-            let segment = found.expect("a flush stays within the segments that were made ready");
+            let Some(segment) = found else {
+                let released = geometry.segment_of(self.trimmed()) > number;
+                assert!(released, "a flush stays within the segments that were made ready");
+                continue;
+            };
             let pages = start / PAGE_BYTES * PAGE_BYTES..end.next_multiple_of(PAGE_BYTES);
             Counting::add(&self.counting.flushed_page_bytes, pages.end - pages.start);
             let name = || names::segment(geometry, number);

@@ -28,7 +28,7 @@ use crate::folder::{self, Listing};
 use crate::image::Files;
 use crate::names;
 use crate::options::{CopiedFolder, Options, Surroundings};
-use crate::pool::Pool;
+use crate::pool::{Free, Pool};
 use crate::prepare::make_reserve;
 use crate::store::{Control, Preparing, Store};
 use crate::superblock;
@@ -492,7 +492,7 @@ fn assemble<D: Disk>(
     let mut pool: Pool<D> = Pool { free: Vec::new(), released: Vec::new(), live: 0 };
     for (number, len) in &listing.free {
         if *len == geometry.segment_bytes() {
-            pool.free.push(*number);
+            pool.free.push(Free { number: *number, open: None });
         } else {
             let name = names::free(*number);
             disk.remove(&name).at(DiskCall::Remove, disk.path(), &name)?;
@@ -536,7 +536,7 @@ fn assemble<D: Disk>(
             // Ahead of the tail, behind a gap or with a header that never got there: blocks to reuse.
             let (name, free) = (names::segment(geometry, number), pool.number_unused());
             store.disk.rename(&name, &names::free(free)).at(DiskCall::Rename, store.disk.path(), &name)?;
-            pool.free.push(free);
+            pool.free.push(Free { number: free, open: None });
         }
     }
     drop(pool);

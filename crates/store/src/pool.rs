@@ -16,10 +16,19 @@ use crate::names;
 use crate::segment::Segment;
 use crate::store::{Store, locked};
 
+/// A file to reuse.
+pub(crate) struct Free<D: Disk> {
+    /// The number in its name.
+    pub(crate) number: u32,
+    /// The file and its mapping, if they were kept. Nobody else holds them. Its pages are present and, unless they were flushed, writable: the
+    /// next segment in it costs no faults.
+    pub(crate) open: Option<Arc<Segment<D>>>,
+}
+
 /// Files without log.
 pub(crate) struct Pool<D: Disk> {
-    /// Numbers of the free files, of a segment's size each.
-    pub(crate) free: Vec<u32>,
+    /// The free files, of a segment's size each; those last freed are reused first.
+    pub(crate) free: Vec<Free<D>>,
     /// Segments below the trim point whose files still have their names, oldest first; with the open segment if it was open.
     pub(crate) released: Vec<(u64, Option<Arc<Segment<D>>>)>,
     /// Files of segments that are retained or ready.
@@ -33,7 +42,9 @@ impl<D: Disk> Pool<D> {
 
     /// The lowest number that no free file has.
     pub(crate) fn number_unused(&self) -> u32 {
-        (0..).find(|number| !self.free.contains(number)).expect("fewer than 2^32 free files")
+        (0..)
+            .find(|number| self.free.iter().all(|free| free.number != *number))
+            .expect("fewer than 2^32 free files")
     }
 }
 
@@ -94,8 +105,11 @@ impl<D: Disk> Store<D> {
             };
             match moved {
                 Ok(free) => {
-                    pool.released.remove(failed);
-                    pool.free.extend(free);
+                    let (_, open) = pool.released.remove(failed);
+                    let kept = pool.free.iter().filter(|free| free.open.is_some()).count() as u64;
+                    // Descriptors and mappings stay bounded (kind 36).
+                    let open = open.filter(|_| kept <= self.options.segments_ahead.max(1));
+                    pool.free.extend(free.map(|number| Free { number, open }));
                     let counter = if free.is_some() {
                         &self.counting.segments_recycled
                     } else {

@@ -19,6 +19,7 @@ use crate::counters::Counting;
 use crate::disk::{Access, Disk, DiskFile, DiskMap, Errno};
 use crate::error::{At, DiskCall, DiskError, StoreError};
 use crate::names;
+use crate::pool::Free;
 use crate::segment::Segment;
 use crate::store::{Preparing, Store, UpdateError, locked};
 
@@ -188,22 +189,20 @@ impl<D: Disk> Store<D> {
         let name = names::segment(self.geometry, number);
         // Left from before a cut, or made by an opening that died: the same header, and nothing in it parses.
         let free = locked(&self.pool).free.pop();
-        let (made, file) = match free {
-            Some(free) => {
-                let made = names::free(free);
-                let opened =
-                    self.disk.open(&made, Access::ReadWrite).at(DiskCall::Open, self.disk.path(), &made);
-                match opened {
-                    Ok(file) => (made, file),
-                    Err(error) => {
-                        locked(&self.pool).free.push(free);
-                        return Err(error.into());
-                    }
-                }
-            }
-            None => (names::temporary(self.geometry, number), self.allocate(number)?),
+        let made = match &free {
+            Some(free) => names::free(free.number),
+            None => names::temporary(self.geometry, number),
         };
-        match self.finish_segment(number, &made, file, &name) {
+        let open = match &free {
+            None => self.allocate(number).and_then(|file| Ok(self.map_segment(file, &made)?)),
+            Some(Free { open: Some(open), .. }) => Ok(Arc::clone(open)),
+            Some(Free { open: None, .. }) => {
+                let opened = self.disk.open(&made, Access::ReadWrite);
+                let opened = opened.at(DiskCall::Open, self.disk.path(), &made);
+                opened.and_then(|file| self.map_segment(file, &made)).map_err(PrepareError::from)
+            }
+        };
+        match open.and_then(|open| self.finish_segment(number, &made, &open, &name).map(|()| open)) {
             Ok(segment) => {
                 locked(&self.pool).live += 1;
                 // Somebody who asked for its memory may have opened it since it has its name.
@@ -222,17 +221,16 @@ impl<D: Disk> Store<D> {
         &self,
         number: u64,
         made: &str,
-        file: D::File,
+        segment: &Segment<D>,
         name: &str,
-    ) -> Result<Arc<Segment<D>>, PrepareError> {
+    ) -> Result<(), PrepareError> {
         let folder = self.disk.path();
-        let segment = self.map_segment(file, made)?;
         write_header::<D>(&segment.file, self.header(number)).at(DiskCall::Write, folder, made)?;
         let flushed = segment.map.flush_range(0..SEGMENT_HEADER_BYTES);
         flushed.at(DiskCall::FlushRange, folder, made).map_err(|error| self.fail(error))?;
         self.disk.rename(made, name).at(DiskCall::Rename, folder, name)?;
         self.disk.sync_folder().at(DiskCall::SyncFolder, folder, name).map_err(|error| self.fail(error))?;
-        Ok(segment)
+        Ok(())
     }
 
     pub(crate) fn header(&self, number: u64) -> SegmentHeader {

@@ -47,6 +47,7 @@ impl Log {
             return Ok(());
         }
         let end = self.shared.drain(&self.tenure).map_err(TrimError::Failed)?.lsn();
+        let before = self.shared.media.trimmed();
         self.shared.media.trim(lsn, end).map_err(|error| match error {
             windlass_store::TrimError::BeyondEnd { .. } => TrimError::Beyond { lsn, end },
             windlass_store::TrimError::InsideRecord { .. } => TrimError::InsideRecord { lsn },
@@ -57,6 +58,7 @@ impl Log {
                 TrimError::Failed(failure)
             }
         })?;
+        self.shared.learn_trim_lag(end.0.saturating_sub(before.0));
         // The trim point stands for the bytes below it.
         self.tenure.watermarks.persisted.advance(lsn).wake();
         self.shared.raise_limit();

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -22,8 +22,10 @@ use crate::metrics::Meters;
 const WARN_PERCENT: u64 = 80;
 /// Below this share the warning is over.
 const CALM_PERCENT: u64 = 70;
+/// An application that trims within so many segments of its tail is taken to do so again.
+const TRIM_LAG_SEGMENTS_MAX: u64 = 4;
 /// About how many bytes a background flush takes at once: a commit that comes meanwhile waits for it.
-const STRETCH_BYTES: u64 = 4 << 20;
+const STRETCH_BYTES: u64 = 1 << 20;
 
 /// Whose log this is.
 #[derive(Clone, Debug)]
@@ -55,6 +57,8 @@ pub(crate) struct Shared {
     current: Mutex<Arc<Tenure>>,
     failed: OnceLock<Failure>,
     warned: AtomicBool,
+    /// How many bytes the application lets pile up before it trims, as far as it trims soon; 0 if it doesn't.
+    trim_lag_bytes: AtomicU64,
     /// Drained LSNs about a stretch apart, oldest first: where background flushes may end.
     stretches: Mutex<VecDeque<Lsn>>,
 }
@@ -100,6 +104,7 @@ impl Shared {
             current: Mutex::new(tenure),
             failed: OnceLock::new(),
             warned: AtomicBool::new(false),
+            trim_lag_bytes: AtomicU64::new(0),
             stretches: Mutex::default(),
         };
         shared.raise_limit();
@@ -215,24 +220,36 @@ impl Shared {
     pub(crate) fn note_stretch(&self, drained: Lsn) {
         let mut stretches = locked(&self.stretches);
         let last = stretches.back().map_or(0, |lsn| lsn.0);
-        let crossed = self.geometry.segment_of(drained) != self.geometry.segment_of(Lsn(last));
-        if drained.0 >= last + STRETCH_BYTES || (crossed && drained.0 > last) {
+        // Small segments, as tests have them, in quarters.
+        if drained.0 >= last + STRETCH_BYTES.min(self.geometry.segment_bytes() / 4) {
             stretches.push_back(drained);
         }
     }
 
-    /// The next stretch to flush in the background: one that lies in a sealed segment and is neither flushed nor trimmed.
+    /// Learns how far behind its tail the application trims: `retained_bytes` is what was there when it did.
+    pub(crate) fn learn_trim_lag(&self, retained_bytes: u64) {
+        let soon = retained_bytes <= TRIM_LAG_SEGMENTS_MAX * self.geometry.segment_bytes();
+        let before = self.trim_lag_bytes.load(Ordering::Relaxed);
+        let lag = if soon { retained_bytes.max(before - before / 8) } else { 0 };
+        self.trim_lag_bytes.store(lag, Ordering::Relaxed);
+    }
+
+    /// The next stretch to flush in the background: one that lies a segment behind the drain and is neither flushed nor trimmed. So the mark
+    /// trails by about one segment. For an application that trims within a few segments it trails by a little more than that, so that what
+    /// is about to be trimmed is never written at all.
     fn background_stretch(&self, tenure: &Tenure) -> Option<Lsn> {
         if self.failure().is_some() {
             return None;
         }
         let done = tenure.watermarks.persisted.value().max(self.media.trimmed());
-        let sealed = self.geometry.first_record(self.geometry.segment_of(tenure.watermarks.drained.value()));
+        let lag = self.trim_lag_bytes.load(Ordering::Relaxed);
+        let trail = self.geometry.segment_bytes().max(lag + lag / 4);
+        let behind = tenure.watermarks.drained.value().0.saturating_sub(trail);
         let mut stretches = locked(&self.stretches);
         while stretches.front().is_some_and(|end| *end <= done) {
             stretches.pop_front();
         }
-        stretches.front().copied().filter(|end| *end <= sealed)
+        stretches.front().copied().filter(|end| end.0 <= behind)
     }
 
     /// Asks the flush thread for background work, if there is any.

@@ -1,0 +1,160 @@
+//! An append in steady state allocates nothing and makes no system call.
+//!
+//! Allocations are counted by the global allocator of this test program. System calls are not counted but forbidden: the appends run in a
+//! child process of this test under a seccomp filter that kills the process at the first call that is not its exit. Unlike a count in
+//! `/proc`, this catches every call, on every kernel that has seccomp.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch, apply_filter};
+use windlass::{Level, Log, Options};
+
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+fn count() {
+    // While a thread ends its counter may be gone; nothing is measured then.
+    let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
+}
+
+// SAFETY: every call is passed on to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promises are the system allocator's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        count();
+        // SAFETY: as above.
+        unsafe { System.realloc(pointer, layout, bytes) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+const APPENDS: usize = 50_000;
+/// Set in the child that forbids itself system calls: which kind of append it makes.
+const CHILD: &str = "WINDLASS_STEADY_STATE";
+
+fn open(folder: &std::path::Path) -> Log {
+    Options::new().open_or_create(folder).unwrap()
+}
+
+fn append(log: &Log, kind: &str) {
+    match kind {
+        "append" => drop(log.append(&[1; 256]).unwrap()),
+        "batch" => drop(log.append_batch(&[&[2; 100], &[3; 50]]).unwrap()),
+        "reserve" => {
+            let mut reservation = log.reserve(200).unwrap();
+            reservation.write(0, &[4; 200]);
+            reservation.publish();
+        }
+        // What a test that can fail looks like: each must be caught.
+        "allocates" => drop(std::hint::black_box(vec![log.append(&[5; 8]).unwrap()])),
+        "calls" => {
+            log.append(&[6; 8]).unwrap();
+            std::thread::yield_now();
+        }
+        _ => panic!("no kind of append: {kind}"),
+    }
+}
+
+/// Everything an append only does once: the thread's first use, the first segment's pages.
+fn warm_up(log: &Log, kind: &str) {
+    for _ in 0..1000 {
+        append(log, kind);
+    }
+    let _proof = log.commit_blocking(log.info().tail, Level::Local).unwrap();
+}
+
+fn allocations(kind: &str) -> u64 {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let log = open(folder.path());
+    warm_up(&log, kind);
+    let before = ALLOCATIONS.with(Cell::get);
+    for _ in 0..APPENDS {
+        append(&log, kind);
+    }
+    let count = ALLOCATIONS.with(Cell::get) - before;
+    log.close().unwrap();
+    count
+}
+
+#[test]
+fn an_append_allocates_nothing() {
+    assert_eq!(allocations("append"), 0);
+    assert_eq!(allocations("batch"), 0);
+    assert_eq!(allocations("reserve"), 0);
+    assert_eq!(allocations("allocates"), APPENDS as u64, "the count counts");
+}
+
+/// A filter that lets a thread exit its process, and kills it at anything else.
+fn no_calls() -> BpfProgram {
+    let exit_group = if cfg!(target_arch = "x86_64") { 231 } else { 94 };
+    let allowed: BTreeMap<i64, Vec<_>> = [(exit_group, Vec::new())].into();
+    let arch = if cfg!(target_arch = "x86_64") { TargetArch::x86_64 } else { TargetArch::aarch64 };
+    let filter = SeccompFilter::new(allowed, SeccompAction::KillProcess, SeccompAction::Allow, arch).unwrap();
+    filter.try_into().unwrap()
+}
+
+/// Runs this test program again as the child; the signal that killed it, if one did.
+fn child(kind: &str) -> Result<(), i32> {
+    let status = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "the_child_that_makes_no_system_call", "--nocapture"])
+        .env(CHILD, kind)
+        .output()
+        .unwrap()
+        .status;
+    match status.signal() {
+        Some(signal) => Err(signal),
+        None => {
+            assert!(status.success(), "the child failed before it began: {status}");
+            Ok(())
+        }
+    }
+}
+
+#[test]
+fn an_append_makes_no_system_call() {
+    const SIGSYS: i32 = 31;
+    for kind in ["append", "batch", "reserve"] {
+        assert_eq!(child(kind), Ok(()), "{kind}");
+    }
+    assert_eq!(child("calls"), Err(SIGSYS), "the filter catches");
+}
+
+#[test]
+fn the_child_that_makes_no_system_call() {
+    // Without the variable this is the ordinary test run, in which the parent test starts it.
+    let Ok(kind) = std::env::var(CHILD) else { return };
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let log = open(folder.path());
+    warm_up(&log, &kind);
+    // The folder goes before the calls do: its files stay until the process ends.
+    folder.close().unwrap();
+    let filter = no_calls();
+    let begin = Instant::now();
+    apply_filter(&filter).unwrap();
+    for _ in 0..APPENDS {
+        append(&log, &kind);
+    }
+    // The clock is read without a system call; it shows that there was time for more than page faults.
+    assert!(begin.elapsed() < Duration::from_secs(600));
+    std::process::exit(0);
+}
