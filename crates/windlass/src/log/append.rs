@@ -14,6 +14,17 @@ use crate::error::AppendError;
 /// How long a committer that waits for another producer yields before it sleeps.
 const YIELDS: u32 = 64;
 
+/// How long a committer looks again before it sleeps, where the answer is a network exchange away.
+const SPIN: std::time::Duration = std::time::Duration::from_micros(50);
+
+/// Looks until it is so, giving way to others at each turn, for a short while.
+fn spin_until(is_so: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !is_so() && start.elapsed() < SPIN {
+        std::thread::yield_now();
+    }
+}
+
 impl Log {
     /// Appends one record. It is in the log for every local reader when this returns, and has survived whatever level is then committed;
     /// an empty payload is legal. One copy of the payload, no allocation, no system call, no lock.
@@ -210,6 +221,9 @@ impl Log {
         let watch = self.shared.watch_for(&self.tenure, end, level)?;
         if let Some(port) = self.shared.port().filter(|_| level != Level::Buffered && watch.value() < end) {
             port.want(end, level);
+            if level == Level::Replicated {
+                spin_until(|| watch.answer(end).is_some());
+            }
             wait_blocking(&watch, end, level, Who::Observer, deadline)?;
             return Ok(Committed::new(end, level));
         }
