@@ -408,6 +408,10 @@ fn settle(
     lone: bool,
     copied: bool,
 ) -> Result<(), OpenError> {
+    // written down with the boot that makes it invisible, or a crash right here would hide that memory was lost.
+    if next.clean.is_none() && next.boot_id != around.boot_id {
+        next.caught_up &= lone;
+    }
     next.persisted = tail;
     next.clean = None;
     next.boot_id = around.boot_id;

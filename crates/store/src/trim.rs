@@ -110,7 +110,10 @@ impl<D: Disk> Store<D> {
             superblock.trimmed = lsn;
             superblock.persisted = superblock.persisted.max(lsn);
             superblock.clean = None;
-            superblock.history.trim(lsn);
+            // A member's engine has trimmed its history itself: it keeps the epoch of the last byte below, which ranks an emptied log.
+            if superblock.configuration.is_empty() {
+                superblock.history.trim(lsn);
+            }
         })?;
         self.persisted.fetch_max(lsn.0, Ordering::AcqRel);
         self.trimmed.fetch_max(lsn.0, Ordering::AcqRel);
