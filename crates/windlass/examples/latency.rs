@@ -54,7 +54,8 @@ fn raw_flush(folder: &std::path::Path) -> (f64, f64) {
 }
 
 fn main() {
-    let folder = tempfile::tempdir_in(std::env::args_os().nth(1).map_or(PathBuf::from("."), PathBuf::from)).unwrap();
+    let folder =
+        tempfile::tempdir_in(std::env::args_os().nth(1).map_or(PathBuf::from("."), PathBuf::from)).unwrap();
     let listeners: Vec<TcpListener> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
     let members: Vec<Member> = (1..)
         .zip(&listeners)
@@ -86,7 +87,10 @@ fn main() {
             let count = if level == Level::Durable { ROUNDS / 3 } else { ROUNDS };
             let times = (0..count).map(|_| {
                 let start = Instant::now();
-                let end = log.append_wait_blocking(&[7; PAYLOAD_BYTES], start + Duration::from_secs(5)).unwrap().end;
+                let end = log
+                    .append_wait_blocking(&[7; PAYLOAD_BYTES], start + Duration::from_secs(5))
+                    .unwrap()
+                    .end;
                 let _ = log.commit_blocking(end, level).unwrap();
                 start.elapsed()
             });

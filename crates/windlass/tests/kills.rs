@@ -28,7 +28,8 @@ fn write(feed: &Feed, writer: u64, level: Level) {
         number += 1;
         let mut payload = [writer.to_le_bytes(), number.to_le_bytes()].concat();
         payload.resize(16 + usize::try_from(number * 7 % 900).unwrap(), 0x5a);
-        let Ok(appended) = log.append_wait_blocking(&payload, Instant::now() + Duration::from_millis(500)) else {
+        let Ok(appended) = log.append_wait_blocking(&payload, Instant::now() + Duration::from_millis(500))
+        else {
             std::thread::sleep(Duration::from_millis(1));
             continue;
         };
