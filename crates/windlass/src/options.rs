@@ -62,7 +62,7 @@ impl Options {
     }
 
     /// The cap on bytes between the trim point and the tail. An append that would pass it answers `Full`; above 80 % a
-    /// warning is logged once and a metric set. Rounded up to whole segments, at least 4. Default: 64 segments.
+    /// warning is logged once and a metric set. Rounded up to whole segments, at least 4. Default: 64 segments, at least 1 GiB.
     #[must_use]
     pub fn retention_bytes(mut self, retention_bytes: u64) -> Options {
         self.retention_bytes = Some(retention_bytes);
@@ -152,7 +152,12 @@ impl Options {
     /// The cap in bytes for a log of this geometry.
     pub(crate) fn retention_for(&self, geometry: Geometry) -> u64 {
         let segment = geometry.segment_bytes();
-        let wanted = self.retention_bytes.unwrap_or(64 * segment);
+        let wanted = self.retention_bytes.unwrap_or_else(|| default_retention(segment));
         wanted.div_ceil(segment).max(4).saturating_mul(segment)
     }
+}
+
+/// The default cap of a log with segments of this size.
+pub(crate) fn default_retention(segment_bytes: u64) -> u64 {
+    segment_bytes.saturating_mul(64).max(1 << 30)
 }

@@ -54,7 +54,7 @@ enum Command {
         /// What a printed record has survived: `buffered` a crash of this process, `local` loss of power
         #[arg(long, value_enum, default_value_t = AppendLevel::Local)]
         level: AppendLevel,
-        /// Cap on bytes between the trim point and the tail; default 64 segments
+        /// Cap on bytes between the trim point and the tail; default 64 segments, at least 1 GiB
         #[arg(long, value_name = "BYTES")]
         retention_bytes: Option<u64>,
         /// Print nothing for each record

@@ -20,7 +20,7 @@ use crate::clock::{Clock, MonotonicClock};
 use crate::driver::Port;
 use crate::error::{CreateError, OpenError};
 use crate::metrics::Meters;
-use crate::options::Options;
+use crate::options::{Options, default_retention};
 
 /// Where a log lives and what time it goes by: real by default, simulated where a simulator wants it.
 #[derive(Debug)]
@@ -150,7 +150,7 @@ impl Log {
     pub fn open_in<D: Disk>(place: Place<D>, options: Options) -> Result<Log, OpenError> {
         let Place { disk, around, clock, .. } = place;
         // The default cap counts in segments, whose size is only known once the log is open: assume the largest pool.
-        let assumed = options.retention_bytes.unwrap_or(64 * options.segment_bytes);
+        let assumed = options.retention_bytes.unwrap_or_else(|| default_retention(options.segment_bytes));
         let (store, opened) = Store::open(disk, &around, &store_options(&options, assumed))?;
         start(store, &opened, clock, &options)
     }

@@ -1,0 +1,490 @@
+//! `windlass log …` as a user runs it: the binary, its output and its exit statuses.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+const TORN: i32 = 1;
+const DAMAGE: i32 = 2;
+const REFUSED: i32 = 3;
+const IN_USE: i32 = 4;
+const SYSTEM: i32 = 5;
+const USAGE: i32 = 64;
+
+/// A folder for one test's log.
+struct Place {
+    folder: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Place {
+        Place { folder: tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap() }
+    }
+
+    /// With a log of the smallest segments in it.
+    fn with_log() -> Place {
+        let place = Place::new();
+        place.ok(&["create", "LOG", "--segment-bytes", "65536"], b"");
+        place
+    }
+
+    fn log(&self) -> PathBuf {
+        self.folder.path().join("log")
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
+        command.arg("log");
+        let log = self.log();
+        command.args(args.iter().map(|arg| if *arg == "LOG" { log.as_os_str() } else { arg.as_ref() }));
+        command
+    }
+
+    fn run(&self, args: &[&str], input: &[u8]) -> Output {
+        let mut command = self.command(args);
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        std::thread::scope(|scope| {
+            // A command that refuses doesn't read its input to the end.
+            scope.spawn(move || drop(stdin.write_all(input)));
+            child.wait_with_output().unwrap()
+        })
+    }
+
+    fn ok(&self, args: &[&str], input: &[u8]) -> Vec<u8> {
+        let output = self.run(args, input);
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        output.stdout
+    }
+
+    /// Runs what must fail with `status`; what it says.
+    fn fails(&self, args: &[&str], input: &[u8], status: i32) -> String {
+        let output = self.run(args, input);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(status), "{args:?}: {said}");
+        assert!(said.starts_with("windlass: ") || status == USAGE, "plain words: {said}");
+        assert!(said.len() > 20, "says what to do: {said}");
+        said
+    }
+
+    /// Appends lines; their LSN ranges.
+    fn append(&self, lines: &[u8]) -> Vec<(u64, u64)> {
+        ranges(&self.ok(&["append", "LOG", "--file", "-"], lines))
+    }
+
+    fn segment(&self, number: u64) -> PathBuf {
+        self.log().join(format!("{:016x}.segment", number * 65536))
+    }
+}
+
+fn ranges(stdout: &[u8]) -> Vec<(u64, u64)> {
+    let text = std::str::from_utf8(stdout).unwrap();
+    let number = |word: Option<&str>| word.unwrap().parse().unwrap();
+    text.lines().map(|line| (number(line.split(' ').next()), number(line.split(' ').nth(1)))).collect()
+}
+
+/// A file that is really there.
+fn real_input() -> (PathBuf, Vec<u8>) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Cargo.lock");
+    let bytes = std::fs::read(&path).unwrap();
+    (path, bytes)
+}
+
+#[test]
+fn lines_come_back_byte_for_byte_across_segments() {
+    let place = Place::with_log();
+    let (path, bytes) = real_input();
+    let odd = b"\n\ncarriage\r\n\x00\xff\xfe binary\n   spaces \n";
+    let printed = place.ok(&["append", "LOG", "--file", path.to_str().unwrap()], b"");
+    let ranges_of_file = ranges(&printed);
+    assert_eq!(ranges_of_file.len(), bytes.iter().filter(|byte| **byte == b'\n').count());
+    assert!(ranges_of_file.windows(2).all(|pair| pair[0].1 <= pair[1].0), "in order");
+    assert!(ranges_of_file.last().unwrap().1 > 65536, "more than one segment");
+    let ranges_of_odd = place.append(odd);
+    assert_eq!(place.ok(&["read", "LOG"], b""), [&bytes[..], odd].concat());
+    let from = ranges_of_odd[0].0.to_string();
+    assert_eq!(place.ok(&["read", "LOG", "--from", &from], b""), odd);
+    assert_eq!(place.ok(&["append", "LOG", "--file", "-", "--quiet"], b"no newline"), b"");
+    let all = place.ok(&["read", "LOG", "--from", &from], b"");
+    assert_eq!(all, [&odd[..], b"no newline\n"].concat());
+    place.ok(&["verify", "LOG"], b"");
+}
+
+#[test]
+fn frames_come_back_raw() {
+    let place = Place::with_log();
+    let (_, bytes) = real_input();
+    let printed =
+        place.ok(&["append", "LOG", "--file", "-", "--frame", "1000", "--level", "buffered"], &bytes);
+    assert_eq!(ranges(&printed).len(), bytes.len().div_ceil(1000));
+    assert_eq!(place.ok(&["read", "LOG", "--format", "raw"], b""), bytes);
+}
+
+#[test]
+fn hex_and_json_say_where_each_record_is() {
+    let place = Place::with_log();
+    let ranges = place.append(b"ab\n\n\xff\n");
+    let hex = String::from_utf8(place.ok(&["read", "LOG", "--format", "hex"], b"")).unwrap();
+    let want: Vec<String> =
+        ranges.iter().zip(["6162", "", "ff"]).map(|((s, e), hex)| format!("{s} {e} {hex}")).collect();
+    assert_eq!(hex.lines().collect::<Vec<_>>(), want);
+    let json = String::from_utf8(place.ok(&["read", "LOG", "--json"], b"")).unwrap();
+    let objects: Vec<serde_json::Value> =
+        json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(objects.len(), 3);
+    assert_eq!((objects[0]["lsn"].as_u64(), objects[0]["text"].as_str()), (Some(ranges[0].0), Some("ab")));
+    assert_eq!((objects[1]["bytes"].as_u64(), objects[1]["text"].as_str()), (Some(0), Some("")));
+    assert_eq!((objects[2]["end"].as_u64(), objects[2]["hex"].as_str()), (Some(ranges[2].1), Some("ff")));
+}
+
+#[test]
+fn every_subcommand_speaks_json() {
+    let place = Place::new();
+    let one = |args: &[&str], input: &[u8]| -> serde_json::Value {
+        let stdout = place.ok(args, input);
+        let text = std::str::from_utf8(&stdout).unwrap();
+        serde_json::from_str(text.lines().last().unwrap()).unwrap()
+    };
+    let created = one(&["create", "LOG", "--segment-bytes", "65536", "--json"], b"");
+    assert_eq!(created["segment_bytes"], 65536);
+    let appended = one(&["append", "LOG", "--file", "-", "--json", "--quiet"], b"one\ntwo\nthree\n");
+    assert_eq!((appended["records"].as_u64(), appended["payload_bytes"].as_u64()), (Some(3), Some(11)));
+    assert_eq!(appended["level"], "local");
+    let info = one(&["info", "LOG", "--json"], b"");
+    assert_eq!(info["log_id"], created["log_id"]);
+    assert_eq!(info["clean_tail"], appended["end"]);
+    assert_eq!(info["in_use"], false);
+    let verified = one(&["verify", "LOG", "--json"], b"");
+    assert_eq!((verified["result"].as_str(), &verified["end"]), (Some("clean"), &appended["end"]));
+    let second = one(&["read", "LOG", "--json"], b"")["lsn"].as_u64().unwrap().to_string();
+    assert_eq!(one(&["trim", "LOG", "--before", &second, "--json"], b"")["trimmed"].to_string(), second);
+    let cut = one(&["truncate", "LOG", "--from", &second, "--json"], b"");
+    assert_eq!(cut["tail"].to_string(), second);
+    assert_ne!(cut["epoch"], info["epoch"], "a cut begins a new epoch");
+}
+
+#[test]
+fn what_was_acknowledged_survives_sigkill_in_the_middle() {
+    let place = Place::with_log();
+    let mut acknowledged: Vec<(u64, u64)> = Vec::new();
+    let mut next = 0u64;
+    for round in 0..3u64 {
+        let mut command = place.command(&["append", "LOG", "--file", "-", "--level", "buffered"]);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let first = next;
+        let writer = std::thread::spawn(move || {
+            // Until the pipe breaks: the reader is dead then.
+            (first..).try_for_each(|i| {
+                stdin.write_all(
+                    format!("record {i} {}\n", "x".repeat(usize::try_from(i % 90).unwrap())).as_bytes(),
+                )
+            })
+        });
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        for _ in 0..3000 + round * 1000 {
+            acknowledged.extend(ranges(lines.next().unwrap().unwrap().as_bytes()));
+            next += 1;
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(writer.join().unwrap().is_err());
+        // Lines that were on their way out when it died.
+        for line in lines.map_while(Result::ok).filter(|line| line.split(' ').count() == 2) {
+            if let (Ok(start), Ok(end)) =
+                (line.split(' ').next().unwrap().parse(), line.split(' ').nth(1).unwrap().parse())
+            {
+                acknowledged.push((start, end));
+                next += 1;
+            }
+        }
+        let status = place.run(&["verify", "LOG"], b"").status.code().unwrap();
+        assert!(status == 0 || status == TORN, "a kill tears at most the tail: {status}");
+        let read = String::from_utf8(place.ok(&["read", "LOG"], b"")).unwrap();
+        let records: Vec<&str> = read.lines().collect();
+        assert!(records.len() as u64 >= next, "{} of {next}", records.len());
+        for (i, record) in records.iter().enumerate() {
+            assert!(record.starts_with(&format!("record {i} ")), "in order, once, none missing: {record}");
+        }
+        // What was not acknowledged may be there all the same; the next round goes on behind it.
+        next = records.len() as u64;
+        let hex = String::from_utf8(place.ok(&["read", "LOG", "--format", "hex"], b"")).unwrap();
+        let starts: std::collections::BTreeSet<u64> =
+            hex.lines().map(|line| line.split(' ').next().unwrap().parse().unwrap()).collect();
+        assert!(acknowledged.iter().all(|(start, _)| starts.contains(start)), "each where it was said to be");
+    }
+    assert!(place.append(b"after\n").len() == 1);
+    place.ok(&["verify", "LOG", "--mode", "strict"], b"");
+}
+
+#[test]
+fn after_a_clean_close_any_changed_byte_is_damage_and_named() {
+    let place = Place::with_log();
+    let ranges = place.append(b"first\nsecond record\n\n");
+    let end = usize::try_from(ranges[2].1).unwrap();
+    let file = place.segment(0);
+    let good = std::fs::read(&file).unwrap();
+    let mut damaged = 0;
+    for at in 4096..end {
+        let mut bad = good.clone();
+        bad[at] ^= 1 << (at % 8);
+        std::fs::write(&file, &bad).unwrap();
+        let said = place.fails(&["verify", "LOG"], b"", DAMAGE);
+        let lsn: usize = said.split("(LSN ").nth(1).unwrap().split(')').next().unwrap().parse().unwrap();
+        assert!(lsn <= at && at < lsn + 64, "names the record at fault: {at}: {said}");
+        assert!(said.contains(&format!("{} at offset {lsn} ", file.display())), "{said}");
+        damaged += 1;
+    }
+    assert_eq!(damaged, end - 4096);
+    let mut bad = good.clone();
+    bad[usize::try_from(ranges[1].0).unwrap() + 40] ^= 1;
+    std::fs::write(&file, &bad).unwrap();
+    let said = place.fails(&["read", "LOG"], b"", DAMAGE);
+    assert!(said.contains(&format!("LSN {}", ranges[1].0)), "{said}");
+    place.fails(&["append", "LOG", "--file", "-"], b"more\n", DAMAGE);
+    let json = place.run(&["verify", "LOG", "--json"], b"");
+    let report: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!((report["result"].as_str(), report["lsn"].as_u64()), (Some("damaged"), Some(ranges[1].0)));
+    std::fs::write(&file, &good).unwrap();
+    place.ok(&["verify", "LOG"], b"");
+    // Bytes behind the end are nobody's.
+    let mut beyond = good.clone();
+    beyond[end + 100] ^= 1;
+    std::fs::write(&file, &beyond).unwrap();
+    place.ok(&["verify", "LOG"], b"");
+}
+
+/// Every file of a folder with what is in it.
+fn snapshot(folder: &Path) -> Vec<(String, Vec<u8>)> {
+    let mut files: Vec<_> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| {
+            let entry = entry.unwrap();
+            (entry.file_name().into_string().unwrap(), std::fs::read(entry.path()).unwrap())
+        })
+        .collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn looking_works_beside_a_running_process_without_write_access_and_changes_nothing() {
+    let place = Place::with_log();
+    let mut child = place
+        .command(&["append", "LOG", "--file", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(b"one\ntwo\n").unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let first = ranges(lines.next().unwrap().unwrap().as_bytes())[0].0;
+    lines.next().unwrap().unwrap();
+
+    let said = place.fails(&["append", "LOG", "--file", "-"], b"three\n", IN_USE);
+    assert!(said.contains(&format!("process {}", child.id())), "says who has it: {said}");
+    place.fails(&["trim", "LOG", "--before", &first.to_string()], b"", IN_USE);
+    place.fails(&["truncate", "LOG", "--from", &first.to_string()], b"", IN_USE);
+    place.fails(&["create", "LOG"], b"", REFUSED);
+
+    // As somebody who may read and nothing else, where this test may become somebody else.
+    std::fs::set_permissions(place.folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    std::fs::set_permissions(place.log(), PermissionsExt::from_mode(0o755)).unwrap();
+    for entry in std::fs::read_dir(place.log()).unwrap() {
+        std::fs::set_permissions(entry.unwrap().path(), PermissionsExt::from_mode(0o444)).unwrap();
+    }
+    let root = rustix::process::geteuid().is_root();
+    let before = snapshot(&place.log());
+    for (args, want) in [
+        (&["read", "LOG"][..], "one\ntwo\n"),
+        (&["verify", "LOG"], "clean: "),
+        (&["verify", "LOG", "--mode", "strict"], "a process has it open"),
+        (&["info", "LOG"], "in use by process "),
+    ] {
+        let mut command = place.command(args);
+        if root {
+            command.uid(65534);
+        }
+        let output = command.output().unwrap();
+        let stdout = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(stdout.contains(want), "{args:?}: {stdout}");
+    }
+    assert_eq!(snapshot(&place.log()), before, "nothing created, nothing changed");
+    drop(stdin);
+    assert!(child.wait().unwrap().success());
+    place.ok(&["verify", "LOG"], b"");
+}
+
+#[test]
+fn trimming_and_truncating_move_the_ends_durably() {
+    let place = Place::with_log();
+    let ranges = place.append(&b"some record of fifty bytes, or thereabouts, it is\n".repeat(3000));
+    let (keep, cut) = (ranges[2000].0.to_string(), ranges[2500].0.to_string());
+    place.ok(&["trim", "LOG", "--before", &keep], b"");
+    let said = place.fails(&["read", "LOG", "--from", &ranges[0].0.to_string()], b"", REFUSED);
+    assert!(
+        said.contains(&format!("starts at LSN {keep}")),
+        "purged, with the first LSN that is there: {said}"
+    );
+    place.ok(&["truncate", "LOG", "--from", &cut], b"");
+    let read = place.ok(&["read", "LOG"], b"");
+    assert_eq!(read.iter().filter(|byte| **byte == b'\n').count(), 500);
+    place.ok(&["verify", "LOG", "--mode", "strict"], b"");
+    assert_eq!(place.append(b"next\n")[0].0.to_string(), cut, "the LSN goes on where it was cut");
+    let everything = place.append(b"last\n")[0].1.to_string();
+    place.ok(&["trim", "LOG", "--before", &everything], b"");
+    assert_eq!(place.ok(&["read", "LOG"], b""), b"");
+    assert!(place.append(b"again\n")[0].0.to_string() >= everything, "LSNs never go back (kind 46)");
+    place.ok(&["verify", "LOG"], b"");
+}
+
+#[test]
+fn lsns_that_fit_nothing_are_refused() {
+    let place = Place::with_log();
+    let ranges = place.append(b"one\ntwo\n");
+    let inside = (ranges[0].0 + 8).to_string();
+    let beyond = (ranges[1].1 + 800).to_string();
+    for subcommand in [["read", "--from"], ["trim", "--before"], ["truncate", "--from"]] {
+        let said = place.fails(&[subcommand[0], "LOG", subcommand[1], &inside], b"", REFUSED);
+        assert!(said.contains("inside a record") || said.contains("inside the record"), "{said}");
+        let said = place.fails(&[subcommand[0], "LOG", subcommand[1], &beyond], b"", REFUSED);
+        assert!(said.contains("beyond"), "{said}");
+        place.fails(&[subcommand[0], "LOG", subcommand[1], "minus"], b"", USAGE);
+    }
+    assert_eq!(place.ok(&["read", "LOG"], b""), b"one\ntwo\n", "nothing happened");
+}
+
+#[test]
+fn a_record_that_is_too_long_is_refused_and_those_before_it_are_kept() {
+    let place = Place::with_log();
+    let longest = 61360;
+    let mut input = b"short\n".to_vec();
+    input.extend(std::iter::repeat_n(b'x', longest + 1));
+    input.extend(b"\nnever\n");
+    let said = place.fails(&["append", "LOG", "--file", "-"], &input, REFUSED);
+    assert!(said.contains("record 2") && said.contains(&longest.to_string()), "{said}");
+    assert_eq!(place.ok(&["read", "LOG"], b""), b"short\n");
+    let mut fits = vec![b'y'; longest];
+    fits.push(b'\n');
+    place.append(&fits);
+    assert_eq!(place.ok(&["read", "LOG"], b""), [b"short\n", &fits[..]].concat());
+    place.fails(&["append", "LOG", "--file", "-", "--frame", "100000"], b"z", REFUSED);
+}
+
+#[test]
+fn a_full_log_says_so_and_trimming_helps() {
+    let place = Place::with_log();
+    let cap = ["append", "LOG", "--file", "-", "--retention-bytes", "262144", "--quiet"];
+    let said = place.fails(
+        &cap,
+        &b"a record of a hundred bytes or so, that goes round and round until the log is full of it\n"
+            .repeat(4000),
+        REFUSED,
+    );
+    assert!(said.contains("trim"), "{said}");
+    let info: serde_json::Value = serde_json::from_slice(&place.ok(&["info", "LOG", "--json"], b"")).unwrap();
+    place.ok(&["trim", "LOG", "--before", &info["clean_tail"].to_string()], b"");
+    place.ok(&cap, b"again\n");
+    assert_eq!(place.ok(&["read", "LOG"], b""), b"again\n");
+}
+
+#[test]
+fn folders_that_are_no_log_are_refused_and_left_alone() {
+    let place = Place::new();
+    for args in
+        [&["read", "LOG"][..], &["verify", "LOG"], &["info", "LOG"], &["append", "LOG", "--file", "-"]]
+    {
+        place.fails(args, b"", SYSTEM);
+        assert!(!place.log().exists(), "{args:?}");
+    }
+    std::fs::create_dir(place.log()).unwrap();
+    std::fs::write(place.log().join("precious"), b"data").unwrap();
+    for args in
+        [&["read", "LOG"][..], &["verify", "LOG"], &["append", "LOG", "--file", "-"], &["create", "LOG"]]
+    {
+        place.fails(args, b"", REFUSED);
+    }
+    assert_eq!(snapshot(&place.log()), [("precious".to_owned(), b"data".to_vec())]);
+    let said = place.fails(&["create", "LOG", "--segment-bytes", "100000"], b"", REFUSED);
+    assert!(said.contains("power of two"), "{said}");
+}
+
+#[test]
+fn a_segment_of_another_log_or_one_that_is_gone_is_damage() {
+    let (place, other) = (Place::with_log(), Place::with_log());
+    let lines = b"a line that is repeated until there are a few segments of it\n".repeat(3000);
+    place.append(&lines);
+    other.append(&lines);
+    let good = std::fs::read(place.segment(1)).unwrap();
+    std::fs::copy(other.segment(1), place.segment(1)).unwrap();
+    let said = place.fails(&["verify", "LOG"], b"", DAMAGE);
+    assert!(said.contains("0000000000010000.segment"), "{said}");
+    std::fs::remove_file(place.segment(1)).unwrap();
+    place.fails(&["verify", "LOG"], b"", DAMAGE);
+    place.fails(&["read", "LOG"], b"", DAMAGE);
+    std::fs::write(place.segment(1), &good[..1000]).unwrap();
+    place.fails(&["verify", "LOG"], b"", DAMAGE);
+    std::fs::write(place.segment(1), &good).unwrap();
+    place.ok(&["verify", "LOG"], b"");
+    assert_eq!(place.ok(&["read", "LOG"], b""), lines);
+}
+
+#[test]
+fn a_lost_superblock_is_never_made_anew_kind_11() {
+    let place = Place::with_log();
+    place.append(b"here\n");
+    let superblock = place.log().join("superblock");
+    let good = std::fs::read(&superblock).unwrap();
+    let mut bad = good.clone();
+    // Both copies.
+    let half = bad.len() / 2;
+    bad[200] ^= 1;
+    bad[half + 200] ^= 1;
+    std::fs::write(&superblock, &bad).unwrap();
+    place.fails(&["verify", "LOG"], b"", DAMAGE);
+    place.fails(&["append", "LOG", "--file", "-"], b"x\n", DAMAGE);
+    // One copy is enough.
+    bad[200] ^= 1;
+    std::fs::write(&superblock, &bad).unwrap();
+    assert_eq!(place.ok(&["read", "LOG"], b""), b"here\n");
+    place.append(b"there\n");
+    assert_eq!(place.ok(&["read", "LOG"], b""), b"here\nthere\n");
+}
+
+#[test]
+fn the_help_has_the_statuses_and_a_wrong_command_line_is_one_of_them() {
+    let help = |args: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_windlass")).args(args).output().unwrap();
+        assert!(output.status.success(), "{args:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    for args in
+        [&["--help"][..], &["log", "--help"], &["log", "verify", "--help"], &["log", "append", "--help"]]
+    {
+        let help = help(args);
+        assert!(help.contains("Exit status:") && help.contains("torn tail"), "{args:?}: {help}");
+    }
+    let place = Place::new();
+    let said = place.fails(&["append", "LOG", "--file", "-", "--level", "fsync"], b"", USAGE);
+    assert!(said.contains("buffered") && said.contains("local"), "{said}");
+    place.fails(&["append", "LOG", "--file", "-", "--frame", "0"], b"", USAGE);
+    place.fails(&["frobnicate"], b"", USAGE);
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_the_command_quietly() {
+    let place = Place::with_log();
+    place.append(&b"a line\n".repeat(200_000));
+    let mut child =
+        place.command(&["read", "LOG"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut some = [0; 10];
+    child.stdout.take().unwrap().read_exact(&mut some).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(SYSTEM));
+    assert_eq!(output.stderr.iter().filter(|byte| **byte == b'\n').count(), 1);
+}
