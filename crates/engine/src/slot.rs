@@ -77,7 +77,8 @@ impl Notice {
     /// The immediate that goes with it: the low 32 bits of tail / 8. A wake-up and a hint, nothing more.
     #[must_use]
     pub fn immediate(&self) -> u32 {
-        u32::try_from((self.tail.0 >> 3) & 0xffff_ffff).expect("masked to 32 bits")
+        let [a, b, c, d, ..] = (self.tail.0 >> 3).to_le_bytes();
+        u32::from_le_bytes([a, b, c, d])
     }
 
     /// The slot's bytes.

@@ -16,7 +16,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use windlass_engine::{Command, Config, DurableState, Engine, Identity, Limits, Opening, Persisted, Timing};
-use windlass_log::{EpochHistory, Geometry, Lsn, MemberId};
+use windlass_log::{Geometry, Lsn, MemberId};
 
 mod parse;
 mod show;
@@ -140,7 +140,7 @@ impl Runner {
     fn open(&mut self, words: &mut Words<'_>) {
         let mut state = DurableState::genesis(self.config.geometry);
         let valid_tail = words.lsn_after("tail").unwrap_or(Lsn(4096));
-        state.history = words.history_after("history").unwrap_or_else(EpochHistory::new);
+        state.history = words.history_after("history").unwrap_or_default();
         let newest = state.history.last().map(|last| last.epoch);
         state.promised = words.epoch_after("promised").or(newest).unwrap_or(state.promised);
         state.trimmed = words.lsn_after("trimmed").unwrap_or(state.trimmed);

@@ -280,7 +280,7 @@ impl<'a> Words<'a> {
 
     fn summary(&mut self) -> Summary {
         let valid_tail = self.lsn_after("tail").unwrap_or_else(|| self.fail("tail"));
-        let history = self.history_after("history").unwrap_or_else(EpochHistory::new);
+        let history = self.history_after("history").unwrap_or_default();
         let last_epoch = history.epoch_at(Lsn(valid_tail.0 - 1)).unwrap_or_default();
         let own = Mark { epoch: last_epoch, lsn: valid_tail };
         let nothing = Mark { epoch: Epoch::NONE, lsn: Lsn(4096) };

@@ -189,8 +189,8 @@ pub struct World {
     pub replicated_commits: u64,
     pub snapshots: u64,
     pub unknown: u64,
-    /// A running hash of all that happened, for the test that the same seed gives the same run.
-    pub trace: u64,
+    /// A running hash of all that happened, if it is asked for: the same seed gives the same run.
+    pub trace: Option<u64>,
     pub print: bool,
 }
 
@@ -215,7 +215,7 @@ impl World {
             replicated_commits: 0,
             snapshots: 0,
             unknown: 0,
-            trace: 0,
+            trace: None,
             print: std::env::var_os("WINDLASS_TRACE").is_some(),
             setting,
         };
@@ -698,10 +698,13 @@ impl World {
             if self.print && !is_noise {
                 self.say(|| format!("m{at} -> {command:?}"));
             }
-            let text = format!("{at}{command:?}");
-            self.trace = text.bytes().fold(self.trace ^ self.now, |hash, byte| {
-                (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
-            });
+            if let Some(trace) = self.trace {
+                let text = format!("{at}{command:?}");
+                let hash = text.bytes().fold(trace ^ self.now, |hash, byte| {
+                    (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+                });
+                self.trace = Some(hash);
+            }
             self.execute(at, command);
         }
         self.watch(at);
@@ -728,7 +731,7 @@ impl World {
         let me = self.nodes[at].id;
         let flush_ns = self.nodes[at].flush_ns;
         match command {
-            Command::Send { peer, message } => self.send(at, peer, message),
+            Command::Send { peer, message } => self.send(at, peer, &message),
             Command::Save { token, state } => {
                 let delay = self.rng.range(flush_ns / 2, flush_ns * 2);
                 self.schedule_store(delay, at, What::Saved { token: Some(token), state, reset: None });
@@ -834,10 +837,10 @@ impl World {
     }
 
     /// Whatever a message says is durable must be.
-    fn send(&mut self, at: usize, peer: MemberId, message: Box<Message>) {
+    fn send(&mut self, at: usize, peer: MemberId, message: &Message) {
         let node = &self.nodes[at];
         let state = &node.superblock;
-        match &*message {
+        match message {
             Message::Promise { epoch, summary } => {
                 assert!(state.promised >= *epoch, "R-5: {} promises what is not durable", node.id);
                 let on_disk = node.image.valid_tail(true, state.trimmed, summary.valid_tail, &state.history);
