@@ -1,0 +1,409 @@
+//! The log of one node on a disk that fails, fills up and loses power, and among producers that don't keep to the rules.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use windlass::store::disk::testing::{Call, Survive, TestDisk};
+use windlass::store::disk::{Disk, Errno};
+use windlass::{
+    AppendError, Clock, CloseError, CommitError, Failure, Level, Log, LogId, Lsn, MonotonicClock, Options,
+    Outcome, Place, ReadError, Surroundings, TrimError, TruncateError,
+};
+
+const SEGMENT_BYTES: u64 = 64 << 10;
+
+fn options() -> Options {
+    Options::new().segment_bytes(SEGMENT_BYTES).threads(false)
+}
+
+fn place_at<D: Disk>(disk: D, clock: impl Clock) -> Place<D> {
+    let around = Surroundings { boot_id: [1; 16], incarnation: 7 };
+    Place { disk, around, log_id: LogId([3; 16]), clock: Box::new(clock) }
+}
+
+fn place(disk: &TestDisk) -> Place<TestDisk> {
+    place_at(disk.clone(), MonotonicClock::new())
+}
+
+fn create(disk: &TestDisk, options: Options) -> Log {
+    Log::create_in(place(disk), options).unwrap()
+}
+
+/// Does the helper's work until there is none.
+fn help(log: &Log) {
+    while log.step() == windlass::Step::Progress {}
+}
+
+/// Appends, with the helper's work done where it is needed.
+fn append(log: &Log, payload: &[u8]) -> windlass::Appended {
+    loop {
+        match log.append(payload) {
+            Ok(appended) => return appended,
+            Err(AppendError::NotReady { .. }) => help(log),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+fn payloads(log: &Log) -> Vec<Vec<u8>> {
+    let mut reader = log.read_from(log.info().trimmed).unwrap();
+    let mut payloads = Vec::new();
+    loop {
+        match reader.next() {
+            Ok(record) => payloads.push(record.payload.to_vec()),
+            Err(ReadError::AtEnd { .. }) => return payloads,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn after_a_failed_flush_nothing_is_acknowledged_until_the_log_is_opened_again_kind_24() {
+    let disk = TestDisk::new();
+    let log = create(&disk, options());
+    let safe = append(&log, b"safe");
+    let _proof = log.commit_blocking(safe.end, Level::Local).unwrap();
+    let lost = append(&log, b"lost, perhaps");
+    disk.fail(Call::FlushRange, 0, Errno::IO);
+    let error = log.commit_blocking(lost.end, Level::Local).unwrap_err();
+    assert!(matches!(&error, CommitError::Failed { failure: Failure::Flush { .. }, .. }), "{error}");
+    // The device answers again: that changes nothing.
+    assert_eq!(log.commit_blocking(lost.end, Level::Local).unwrap_err(), error);
+    let mut future = Box::pin(log.commit(lost.end, Level::Durable));
+    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(matches!(std::future::Future::poll(future.as_mut(), &mut cx), std::task::Poll::Ready(Err(_))));
+    drop(future);
+    assert!(matches!(log.append(b"more"), Err(AppendError::Failed(Failure::Flush { .. }))));
+    assert!(matches!(log.trim(safe.end), Err(TrimError::Failed(_))));
+    assert!(matches!(log.truncate(safe.end), Err(TruncateError::Failed(_))));
+    let _still = log.commit_blocking(safe.end, Level::Local).expect("what was flushed stays flushed");
+    let epoch = log.info().epoch;
+    assert_eq!(log.outcome(epoch, lost.start), Outcome::Unknown, "unknown, never `did not happen` (kind 25)");
+    assert!(matches!(log.close(), Err(CloseError::Failed(_))));
+
+    let log = Log::open_in(place(&disk.after_power_loss(Survive::Nothing)), options()).unwrap();
+    assert_eq!(payloads(&log), [b"safe".to_vec()]);
+    assert_eq!(log.outcome(epoch, safe.start), Outcome::Committed);
+    assert_eq!(log.outcome(epoch, lost.start), Outcome::Cut);
+    log.close().unwrap();
+}
+
+#[test]
+fn each_level_survives_what_it_promises() {
+    for (level, lose_power) in [(Level::Buffered, false), (Level::Local, true), (Level::Durable, true)] {
+        for seed in 0..20 {
+            let disk = TestDisk::new();
+            let log = create(&disk, options());
+            let mut acknowledged = 0;
+            for i in 0..700u32 {
+                let appended = append(&log, &i.to_le_bytes().repeat(30));
+                if i % 7 == 0 && i < 690 {
+                    let _proof = log.commit_blocking(appended.end, level).unwrap();
+                    acknowledged = i + 1;
+                }
+            }
+            let after =
+                if lose_power { disk.after_power_loss(Survive::Seeded(seed)) } else { disk.after_kill() };
+            let again = Log::open_in(place(&after), options()).unwrap();
+            let read = payloads(&again);
+            assert!(
+                read.len() >= acknowledged as usize,
+                "{level} seed {seed}: {} of {acknowledged}",
+                read.len()
+            );
+            for (i, payload) in (0u32..).zip(&read) {
+                assert_eq!(*payload, i.to_le_bytes().repeat(30), "{level} seed {seed}: no hole, no change");
+            }
+            let next = append(&again, b"next");
+            let _proof = again.commit_blocking(next.end, Level::Local).unwrap();
+            again.close().unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_full_disk_is_an_error_of_append_that_ends_by_itself_kinds_20_21_22() {
+    let disk = TestDisk::new();
+    let log = create(&disk, options());
+    help(&log);
+    disk.set_capacity(Some(disk.used_bytes()));
+    let error = loop {
+        match log.append(&[1; 500]) {
+            Ok(_) => {}
+            Err(AppendError::NotReady { .. }) => help(&log),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(&error, AppendError::DiskFull { .. }), "{error}");
+    assert!(error.to_string().contains("free space or trim"), "{error}");
+    let tail = log.info().tail;
+    let _proof = log.commit_blocking(tail, Level::Local).expect("what is there can be made durable");
+    let count = payloads(&log).len();
+    // A restart on the full disk: opening, reading and trimming work.
+    log.close().unwrap();
+    let log = Log::open_in(place(&disk), options()).unwrap();
+    assert_eq!(payloads(&log).len(), count);
+    log.trim(tail).unwrap();
+    // The trim gave room: nothing else is needed.
+    for _ in 0..500 {
+        append(&log, &[2; 500]);
+        let _proof = log.commit_blocking(log.info().tail, Level::Local).unwrap();
+        log.trim(log.info().tail).unwrap();
+    }
+    // And so does space that somebody else frees.
+    while !matches!(log.append(&[3; 500]), Err(AppendError::DiskFull { .. })) {
+        help(&log);
+    }
+    disk.set_capacity(None);
+    help(&log);
+    append(&log, &[4; 500]);
+    log.close().unwrap();
+}
+
+/// A clock that a test turns.
+#[derive(Clone, Debug, Default)]
+struct Turned(Arc<AtomicU64>);
+
+impl Turned {
+    fn pass(&self, seconds: u64) {
+        self.0.fetch_add(seconds, Ordering::Relaxed);
+    }
+}
+
+impl Clock for Turned {
+    fn now(&self) -> Duration {
+        Duration::from_secs(self.0.load(Ordering::Relaxed))
+    }
+}
+
+#[test]
+fn a_reservation_that_is_never_published_fails_the_log_by_name_r9() {
+    let disk = TestDisk::new();
+    let clock = Turned::default();
+    let log = Log::create_in(
+        place_at(disk.clone(), clock.clone()),
+        options().reservation_limit(Duration::from_secs(10)),
+    )
+    .unwrap();
+    let before = append(&log, b"before");
+    let _proof = log.commit_blocking(before.end, Level::Local).unwrap();
+    let reservation = log.reserve(100).unwrap();
+    let stuck = reservation.start();
+    std::mem::forget(reservation);
+    let behind = append(&log, b"behind it");
+    let soon = Instant::now() + Duration::from_millis(20);
+    assert!(matches!(log.commit_until(behind.end, Level::Local, soon), Err(CommitError::Deadline { .. })));
+    clock.pass(9);
+    log.step();
+    assert!(log.info().failure.is_none(), "within the limit");
+    clock.pass(2);
+    log.step();
+    let error = log.commit_blocking(behind.end, Level::Local).unwrap_err();
+    let CommitError::Failed { failure: Failure::StuckReservation { lsn, waited_ms }, .. } = error else {
+        panic!("{error}")
+    };
+    assert_eq!((lsn, waited_ms), (stuck, 11_000));
+    assert!(matches!(log.append(b"x"), Err(AppendError::Failed(Failure::StuckReservation { .. }))));
+    // the folder stays locked, for the producer may still write into the mapping.
+    assert!(log.close().is_err());
+    let error = Log::open_in(place(&disk), options()).unwrap_err();
+    assert!(matches!(error, windlass::OpenError::Store(windlass::store::OpenError::InUse { .. })), "{error}");
+    let log = Log::open_in(place(&disk.after_kill()), options()).unwrap();
+    assert_eq!(payloads(&log), [b"before".to_vec()], "a restart brings it back");
+    log.close().unwrap();
+}
+
+#[test]
+fn a_truncation_waits_for_reservations_in_flight_r10() {
+    let disk = TestDisk::new();
+    let log = create(&disk, options().reservation_limit(Duration::from_secs(60)));
+    let kept = append(&log, b"kept");
+    let mut reservation = log.reserve(5).unwrap();
+    let next = std::thread::scope(|scope| {
+        let cutter = scope.spawn(|| log.truncate(kept.end));
+        std::thread::sleep(Duration::from_millis(30));
+        assert!(!cutter.is_finished(), "nothing is cut while a reservation is in flight");
+        reservation.write(0, b"flies");
+        reservation.publish();
+        cutter.join().unwrap()
+    });
+    let next = next.unwrap();
+    assert_eq!(next.info().tail, kept.end);
+    append(&next, b"on");
+    let _proof = next.commit_blocking(next.info().tail, Level::Local).unwrap();
+    assert_eq!(payloads(&next), [b"kept".to_vec(), b"on".to_vec()]);
+    next.close().unwrap();
+}
+
+#[test]
+fn a_cut_survives_every_loss_of_power_after_it_returned_kind_42() {
+    for seed in 0..50 {
+        let disk = TestDisk::new();
+        let log = create(&disk, options());
+        let ends: Vec<Lsn> = (0..500u32).map(|i| append(&log, &i.to_le_bytes().repeat(50)).end).collect();
+        if seed % 2 == 0 {
+            let _proof = log.commit_blocking(ends[499], Level::Local).unwrap();
+        }
+        let next = log.truncate(ends[99]).unwrap();
+        for _ in 0..seed % 5 {
+            append(&next, b"after the cut");
+        }
+        let again = Log::open_in(place(&disk.after_power_loss(Survive::Seeded(seed))), options()).unwrap();
+        let read = payloads(&again);
+        assert!(read.len() >= 100, "seed {seed}: the records before the cut are durable");
+        assert!(read[100..].iter().all(|payload| payload == b"after the cut"), "seed {seed}");
+        again.close().unwrap();
+    }
+}
+
+#[test]
+fn the_persisted_mark_trails_by_about_a_segment_without_any_commit_r11() {
+    let disk = TestDisk::new();
+    let log = create(&disk, options());
+    for _ in 0..3000 {
+        append(&log, &[8; 300]);
+        log.step();
+        log.step_flush();
+        let info = log.info();
+        assert!(info.persisted.0 + 2 * SEGMENT_BYTES > info.drained.0, "{info:?}");
+        assert!(
+            info.trimmed <= info.persisted && info.persisted <= info.drained && info.drained <= info.tail,
+            "I-1"
+        );
+    }
+    let metrics = log.metrics();
+    assert!(metrics.background_flushes > 10 && metrics.flushes == 0, "{metrics:?}");
+    let copy = Log::open_in(place(&disk.after_power_loss(Survive::Nothing)), options()).unwrap();
+    assert!(copy.info().tail >= log.info().persisted);
+    copy.close().unwrap();
+    log.close().unwrap();
+}
+
+#[test]
+fn what_is_trimmed_soon_is_never_written() {
+    let disk = TestDisk::new();
+    let log = create(&disk, options());
+    for i in 0..6000u64 {
+        let appended = append(&log, &[9; 300]);
+        log.step();
+        log.step_flush();
+        if i % 400 == 399 {
+            log.trim(appended.start).unwrap();
+        }
+    }
+    let metrics = log.metrics();
+    // The first round has to be learned from.
+    assert!(metrics.background_flushes <= 6, "{}", metrics.background_flushes);
+    assert!(metrics.segments_made <= 8 && metrics.segments_recycled > 15, "{metrics:?}");
+    log.close().unwrap();
+}
+
+#[test]
+fn waiting_for_room_ends_at_the_deadline_or_when_the_helper_has_come() {
+    let disk = TestDisk::new();
+    // Without threads nobody prepares segments but those who step.
+    let log = create(&disk, options());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    while log.append(&[1; 1000]).is_ok() {}
+    let soon = || Instant::now() + Duration::from_millis(20);
+    assert!(matches!(log.append_wait_blocking(&[1; 1000], soon()), Err(AppendError::Deadline { .. })));
+    assert!(matches!(
+        runtime.block_on(log.append_wait(&[1; 1000], soon())),
+        Err(AppendError::Deadline { .. })
+    ));
+    let late = || Instant::now() + Duration::from_secs(20);
+    std::thread::scope(|scope| {
+        let blocked = scope.spawn(|| log.append_wait_blocking(&[1; 1000], late()));
+        let awaited = scope.spawn(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+            runtime.block_on(log.append_wait(&[1; 1000], late()))
+        });
+        std::thread::sleep(Duration::from_millis(10));
+        help(&log);
+        blocked.join().unwrap().unwrap();
+        awaited.join().unwrap().unwrap();
+    });
+    log.close().unwrap();
+}
+
+#[test]
+fn subscriptions_follow_the_log_across_segments_and_end_with_it() {
+    let disk = TestDisk::new();
+    let log = create(&disk, options().threads(true));
+    let first = log.info().trimmed;
+    let late = || Instant::now() + Duration::from_secs(20);
+    const RECORDS: u32 = 2000;
+    std::thread::scope(|scope| {
+        let followers: Vec<_> = [Level::Buffered, Level::Local, Level::Durable]
+            .into_iter()
+            .map(|level| {
+                let mut subscription = log.subscribe(first, level).unwrap();
+                scope.spawn(move || {
+                    for i in 0..RECORDS {
+                        let record = subscription.next_blocking(Some(late())).unwrap();
+                        assert_eq!(record.payload, i.to_le_bytes().repeat(20), "{level}");
+                    }
+                    let end = subscription.position();
+                    let soon = Instant::now() + Duration::from_millis(5);
+                    assert!(matches!(subscription.next_blocking(Some(soon)), Err(ReadError::AtEnd { .. })));
+                    (end, subscription.next_blocking(None).map(|record| record.lsn))
+                })
+            })
+            .collect();
+        let mut awaiting = log.subscribe(first, Level::Local).unwrap();
+        let awaiting = scope.spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            runtime.block_on(async {
+                for i in 0..RECORDS {
+                    assert_eq!(awaiting.next().await.unwrap().payload, i.to_le_bytes().repeat(20));
+                }
+                awaiting.next().await.map(|record| record.lsn)
+            })
+        });
+        let mut last = Lsn(0);
+        for i in 0..RECORDS {
+            last = log.append_wait_blocking(&i.to_le_bytes().repeat(20), late()).unwrap().end;
+            if i % 50 == 0 {
+                let _proof = log.commit_blocking(last, Level::Local).unwrap();
+            }
+        }
+        let _proof = log.commit_blocking(last, Level::Durable).unwrap();
+        assert_eq!(log.metrics().flushes, log.metrics().group_commits.count);
+        std::thread::sleep(Duration::from_millis(50));
+        log.clone().close().unwrap();
+        for follower in followers {
+            let (end, ended) = follower.join().unwrap();
+            assert_eq!((end, ended), (last, Err(ReadError::Ended { end: last })));
+        }
+        assert_eq!(awaiting.join().unwrap(), Err(ReadError::Ended { end: last }));
+    });
+}
+
+#[test]
+fn commits_as_futures_all_arrive_and_a_dropped_one_is_in_the_log_all_the_same_kind_82() {
+    let disk = TestDisk::new();
+    let log = create(&disk, options().threads(true));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async {
+        for i in 0..300u32 {
+            let appended =
+                log.append_wait(&i.to_le_bytes(), Instant::now() + Duration::from_secs(20)).await.unwrap();
+            let level = [Level::Buffered, Level::Local, Level::Durable][usize::try_from(i % 3).unwrap()];
+            let mut commit = Box::pin(log.commit(appended.end, level));
+            if i % 5 == 0 {
+                let polled =
+                    std::future::poll_fn(|cx| std::task::Poll::Ready(commit.as_mut().poll(cx))).await;
+                drop(polled);
+                drop(commit);
+                continue;
+            }
+            let proof = commit.await.unwrap();
+            assert_eq!((proof.end(), proof.level()), (appended.end, level));
+        }
+        let _proof = log.commit_default(log.info().tail).await.unwrap();
+    });
+    let read = payloads(&log);
+    assert_eq!(read, (0..300u32).map(|i| i.to_le_bytes().to_vec()).collect::<Vec<_>>());
+    log.close().unwrap();
+}
