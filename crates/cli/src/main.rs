@@ -4,8 +4,11 @@
 //! an exit status from one table ([`exit::TABLE`]).
 #![forbid(unsafe_code)]
 
+mod client;
+mod demo;
 mod exit;
 mod log;
+mod node;
 
 use std::process::ExitCode;
 
@@ -23,6 +26,10 @@ struct Cli {
 enum Command {
     /// Make, fill, read, check and cut the log in a folder
     Log(log::Args),
+    /// Run three members on this machine, kill the primary mid-stream, and check that nothing acknowledged is lost
+    Demo(demo::Args),
+    /// Run one member of a group
+    Node(node::Args),
 }
 
 fn main() -> ExitCode {
@@ -40,6 +47,8 @@ fn main() -> ExitCode {
     };
     let outcome = match cli.command {
         Command::Log(args) => log::run(args),
+        Command::Demo(args) => demo::run(&args),
+        Command::Node(args) => node::run(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

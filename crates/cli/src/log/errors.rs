@@ -18,7 +18,7 @@ pub(super) fn open_store(error: &StoreOpenError) -> Failure {
     Failure::new(open_status(error), error)
 }
 
-fn open_status(error: &StoreOpenError) -> Status {
+pub(crate) fn open_status(error: &StoreOpenError) -> Status {
     match error {
         StoreOpenError::InUse { .. } => Status::InUse,
         StoreOpenError::Refused { verdict, .. } => match verdict.class() {

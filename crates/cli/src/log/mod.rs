@@ -2,8 +2,8 @@
 
 mod append;
 mod cut;
-mod errors;
-mod frame;
+pub(crate) mod errors;
+pub(crate) mod frame;
 mod inspect;
 mod output;
 mod read;

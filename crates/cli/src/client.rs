@@ -1,0 +1,287 @@
+//! How a client talks to a member's process: frames over a Unix socket in the cluster's folder.
+//!
+//! ```text
+//!  frame = length of the rest (4 bytes, little-endian), tag (1), body
+//! ```
+//!
+//! Appends are answered in the order in which they were sent. Who may open the socket may append: the folder's access rights are
+//! the only guard, so the socket never leaves the machine.
+
+use std::io::{self, BufRead, Read as _};
+
+use serde::{Deserialize, Serialize};
+
+/// The longest payload a client can append through this connection: 1 MiB.
+pub(crate) const PAYLOAD_BYTES_MAX: usize = 1 << 20;
+/// The longest frame: a payload and its fixed fields, or a line of text.
+const FRAME_BYTES_MAX: usize = PAYLOAD_BYTES_MAX + 64;
+
+/// What a client asks.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Request {
+    /// Append this; answered once it is committed at the cluster's level.
+    Append { sequence: u64, payload: Vec<u8> },
+    /// Where the member stands.
+    Status,
+    /// Commit everything before this moment, and say up to where that is.
+    Barrier,
+    /// The records of `[from, to)`.
+    Read { from: u64, to: u64 },
+    /// End the member well.
+    Close,
+}
+
+/// What a member answers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Reply {
+    /// Committed at the cluster's level.
+    Acknowledged {
+        sequence: u64,
+        start: u64,
+        end: u64,
+    },
+    /// Not appended.
+    Refused {
+        sequence: u64,
+        why: String,
+    },
+    /// Appended; whether it will be committed is unknown.
+    Unknown {
+        sequence: u64,
+        why: String,
+    },
+    Status(Standing),
+    Barrier {
+        end: u64,
+    },
+    /// The barrier or the reading failed.
+    Failed {
+        why: String,
+    },
+    Record {
+        start: u64,
+        payload: Vec<u8>,
+    },
+    /// All records of the range were sent.
+    ReadEnd,
+    /// The member has ended well; its process exits.
+    Closed,
+}
+
+/// Where a member stands.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Standing {
+    /// `primary`, `backup`, `candidate`, `sealing` or `stopped`.
+    pub(crate) role: String,
+    /// The highest epoch promised, as people read it.
+    pub(crate) epoch: String,
+    /// Everything below is persisted on a quorum, as far as this member knows.
+    pub(crate) durable: u64,
+    /// Where the log begins.
+    pub(crate) trimmed: u64,
+}
+
+fn put(into: &mut Vec<u8>, tag: u8, fields: &[u64], bytes: &[u8]) {
+    let length = 1 + 8 * fields.len() + bytes.len();
+    assert!(length <= FRAME_BYTES_MAX, "a frame of {length} bytes");
+    into.extend_from_slice(&u32::try_from(length).expect("bounded").to_le_bytes());
+    into.push(tag);
+    for field in fields {
+        into.extend_from_slice(&field.to_le_bytes());
+    }
+    into.extend_from_slice(bytes);
+}
+
+/// Splits a frame's body into `N` numbers and the bytes behind them.
+fn take<const N: usize>(body: &[u8]) -> Option<([u64; N], &[u8])> {
+    let mut fields = [0; N];
+    let (numbers, rest) = body.split_at_checked(8 * N)?;
+    for (field, bytes) in fields.iter_mut().zip(numbers.chunks_exact(8)) {
+        *field = u64::from_le_bytes(bytes.try_into().ok()?);
+    }
+    Some((fields, rest))
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A line of text that fits a frame.
+fn short(why: &str) -> &[u8] {
+    &why.as_bytes()[..why.len().min(4096)]
+}
+
+impl Request {
+    pub(crate) fn encode(&self, into: &mut Vec<u8>) {
+        match self {
+            Request::Append { sequence, payload } => put(into, 1, &[*sequence], payload),
+            Request::Status => put(into, 2, &[], &[]),
+            Request::Barrier => put(into, 3, &[], &[]),
+            Request::Read { from, to } => put(into, 4, &[*from, *to], &[]),
+            Request::Close => put(into, 5, &[], &[]),
+        }
+    }
+
+    pub(crate) fn decode(frame: &[u8]) -> Option<Request> {
+        let (tag, body) = frame.split_first()?;
+        Some(match tag {
+            1 => {
+                let ([sequence], payload) = take(body)?;
+                Request::Append { sequence, payload: payload.to_vec() }
+            }
+            2 if body.is_empty() => Request::Status,
+            3 if body.is_empty() => Request::Barrier,
+            4 => {
+                let ([from, to], []) = take(body)? else { return None };
+                Request::Read { from, to }
+            }
+            5 if body.is_empty() => Request::Close,
+            _ => return None,
+        })
+    }
+}
+
+impl Reply {
+    pub(crate) fn encode(&self, into: &mut Vec<u8>) {
+        match self {
+            Reply::Acknowledged { sequence, start, end } => put(into, 1, &[*sequence, *start, *end], &[]),
+            Reply::Refused { sequence, why } => put(into, 2, &[*sequence], short(why)),
+            Reply::Unknown { sequence, why } => put(into, 3, &[*sequence], short(why)),
+            Reply::Status(standing) => {
+                let json = serde_json::to_vec(standing).expect("strings and a number");
+                put(into, 4, &[], &json);
+            }
+            Reply::Barrier { end } => put(into, 5, &[*end], &[]),
+            Reply::Failed { why } => put(into, 6, &[], short(why)),
+            Reply::Record { start, payload } => put(into, 7, &[*start], payload),
+            Reply::ReadEnd => put(into, 8, &[], &[]),
+            Reply::Closed => put(into, 9, &[], &[]),
+        }
+    }
+
+    pub(crate) fn decode(frame: &[u8]) -> Option<Reply> {
+        let (tag, body) = frame.split_first()?;
+        Some(match tag {
+            1 => {
+                let ([sequence, start, end], []) = take(body)? else { return None };
+                Reply::Acknowledged { sequence, start, end }
+            }
+            2 => {
+                let ([sequence], why) = take(body)?;
+                Reply::Refused { sequence, why: text(why) }
+            }
+            3 => {
+                let ([sequence], why) = take(body)?;
+                Reply::Unknown { sequence, why: text(why) }
+            }
+            4 => Reply::Status(serde_json::from_slice(body).ok()?),
+            5 => {
+                let ([end], []) = take(body)? else { return None };
+                Reply::Barrier { end }
+            }
+            6 => Reply::Failed { why: text(body) },
+            7 => {
+                let ([start], payload) = take(body)?;
+                Reply::Record { start, payload: payload.to_vec() }
+            }
+            8 if body.is_empty() => Reply::ReadEnd,
+            9 if body.is_empty() => Reply::Closed,
+            _ => return None,
+        })
+    }
+}
+
+/// Reads one frame into `frame`. `false` at the end of the stream, which may not fall inside a frame.
+///
+/// # Errors
+///
+/// The stream's; `InvalidData` for a frame longer than any can be.
+pub(crate) fn read_frame(from: &mut impl BufRead, frame: &mut Vec<u8>) -> io::Result<bool> {
+    frame.clear();
+    if from.fill_buf()?.is_empty() {
+        return Ok(false);
+    }
+    let mut length = [0; 4];
+    from.read_exact(&mut length)?;
+    let length = usize::try_from(u32::from_le_bytes(length)).unwrap_or(usize::MAX);
+    if length == 0 || length > FRAME_BYTES_MAX {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "a frame of an impossible length"));
+    }
+    let read = from.take(length as u64).read_to_end(frame)?;
+    if read < length {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(true)
+}
+
+/// Writes what has been encoded and empties it.
+///
+/// # Errors
+///
+/// The stream's.
+pub(crate) fn write_all(to: &mut impl io::Write, encoded: &mut Vec<u8>) -> io::Result<()> {
+    to.write_all(encoded)?;
+    encoded.clear();
+    to.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_request_and_reply_comes_back_and_no_prefix_of_one_passes_for_another() {
+        let requests = [
+            Request::Append { sequence: 7, payload: b"bytes".to_vec() },
+            Request::Append { sequence: u64::MAX, payload: vec![] },
+            Request::Status,
+            Request::Barrier,
+            Request::Read { from: 1, to: 2 },
+            Request::Close,
+        ];
+        let standing =
+            Standing { role: "primary".into(), epoch: "e1.m2".into(), durable: 4096, trimmed: 4096 };
+        let replies = [
+            Reply::Acknowledged { sequence: 1, start: 2, end: 3 },
+            Reply::Refused { sequence: 1, why: "no".into() },
+            Reply::Unknown { sequence: 1, why: "perhaps".into() },
+            Reply::Status(standing),
+            Reply::Barrier { end: 9 },
+            Reply::Failed { why: "gone".into() },
+            Reply::Record { start: 5, payload: vec![1, 2] },
+            Reply::ReadEnd,
+            Reply::Closed,
+        ];
+        let mut stream = Vec::new();
+        for request in &requests {
+            request.encode(&mut stream);
+        }
+        for reply in &replies {
+            reply.encode(&mut stream);
+        }
+        let (mut from, mut frame) = (&stream[..], Vec::new());
+        for request in &requests {
+            assert!(read_frame(&mut from, &mut frame).unwrap());
+            assert_eq!(Request::decode(&frame).as_ref(), Some(request));
+        }
+        for reply in &replies {
+            assert!(read_frame(&mut from, &mut frame).unwrap());
+            assert_eq!(Reply::decode(&frame).as_ref(), Some(reply));
+        }
+        assert!(!read_frame(&mut from, &mut frame).unwrap());
+    }
+
+    #[test]
+    fn impossible_lengths_and_torn_frames_are_errors() {
+        let mut frame = Vec::new();
+        for bad in [&[0, 0, 0, 0, 1][..], &[255, 255, 255, 255, 1], &[3, 0, 0, 0, 1], &[3, 0]] {
+            assert!(read_frame(&mut { bad }, &mut frame).is_err(), "{bad:?}");
+        }
+        for bad in [&[][..], &[0], &[99], &[1, 2, 3], &[4, 0, 0], &[2, 0]] {
+            assert_eq!(Request::decode(bad), None, "{bad:?}");
+        }
+        for bad in [&[][..], &[0], &[1, 2], &[4, b'{'], &[9, 9]] {
+            assert_eq!(Reply::decode(bad), None, "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! The demo's members: processes of this same program, started, killed and started again.
+
+use std::fs::{File, OpenOptions};
+use std::io::BufReader;
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::client::{Reply, Request, Standing, read_frame, write_all};
+use crate::exit::{Failure, Status};
+use crate::node::config::{Config, MemberConfig};
+
+/// How long a question to a member may take.
+const ANSWER: Duration = Duration::from_secs(10);
+
+/// The processes and what they were started with.
+#[derive(Debug)]
+pub(super) struct Cluster {
+    pub(super) config: Config,
+    config_file: PathBuf,
+    members: Vec<Option<Child>>,
+}
+
+/// What a cluster is made with.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) members: u8,
+    pub(super) level: String,
+    pub(super) segment_bytes: u64,
+    pub(super) suspicion_ms: u64,
+    pub(super) any_filesystem: bool,
+}
+
+impl Cluster {
+    /// Writes the group's file and starts every member. `folder` gets the logs, `run` the sockets (whose paths have to be short).
+    pub(super) fn start(folder: &Path, run: &Path, plan: &Plan) -> Result<Cluster, Failure> {
+        let mut members = Vec::new();
+        for number in 1..=plan.members {
+            members.push(MemberConfig {
+                number,
+                control: free_address(&members)?,
+                client: run.join(format!("m{number}.sock")),
+                folder: folder.join(format!("member-{number}")),
+            });
+        }
+        let config = Config {
+            log_id: random_hex()?,
+            secret: random_hex()?,
+            level: plan.level.clone(),
+            segment_bytes: plan.segment_bytes,
+            retention_bytes: 1 << 40,
+            suspicion_ms: plan.suspicion_ms,
+            any_filesystem: plan.any_filesystem,
+            members,
+        };
+        let config_file = run.join("group.toml");
+        let text = toml::to_string(&config).map_err(|error| Failure::new(Status::System, error))?;
+        write_private(&config_file, &text).map_err(|error| Failure::io(config_file.display(), &error))?;
+        let mut cluster = Cluster { members: Vec::new(), config, config_file };
+        for at in 0..cluster.config.members.len() {
+            let child = cluster.spawn(at)?;
+            cluster.members.push(Some(child));
+        }
+        Ok(cluster)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.config.members.len()
+    }
+
+    pub(super) fn name(&self, at: usize) -> String {
+        format!("m{}", self.config.members[at].number)
+    }
+
+    pub(super) fn folder(&self, at: usize) -> &Path {
+        &self.config.members[at].folder
+    }
+
+    /// Where a member writes its log lines.
+    pub(super) fn lines(&self, at: usize) -> PathBuf {
+        self.config_file.with_file_name(format!("m{}.log", self.config.members[at].number))
+    }
+
+    fn spawn(&self, at: usize) -> Result<Child, Failure> {
+        let program = std::env::current_exe().map_err(|error| Failure::io("the program file", &error))?;
+        let lines = self.lines(at);
+        let lines = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&lines)
+            .map_err(|error| Failure::io(lines.display(), &error))?;
+        Command::new(program)
+            .arg("node")
+            .arg("--config")
+            .arg(&self.config_file)
+            .args(["--member", &self.config.members[at].number.to_string(), "--exit-with-stdin"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(lines)
+            .spawn()
+            .map_err(|error| Failure::io("starting a member", &error))
+    }
+
+    /// Kills a member's process with SIGKILL, and sees it dead.
+    pub(super) fn kill(&mut self, at: usize) -> Result<(), Failure> {
+        if let Some(mut child) = self.members[at].take() {
+            let killed = child.kill().and_then(|()| child.wait());
+            killed.map_err(|error| Failure::io("killing a member", &error))?;
+        }
+        Ok(())
+    }
+
+    /// Starts a killed member again, on its folder as the kill left it.
+    pub(super) fn restart(&mut self, at: usize) -> Result<(), Failure> {
+        assert!(self.members[at].is_none(), "{} runs", self.name(at));
+        self.members[at] = Some(self.spawn(at)?);
+        Ok(())
+    }
+
+    /// Fails if a member has ended by itself.
+    pub(super) fn check_alive(&mut self) -> Result<(), Failure> {
+        for at in 0..self.members.len() {
+            let lines = self.lines(at);
+            let Some(child) = &mut self.members[at] else { continue };
+            if let Ok(Some(status)) = child.try_wait() {
+                let said = std::fs::read_to_string(&lines).unwrap_or_default();
+                let last = said.lines().last().unwrap_or("nothing").to_owned();
+                let message =
+                    format_args!("{} has ended by itself ({status}); its last line: {last}", self.name(at));
+                return Err(Failure::new(Status::System, message));
+            }
+        }
+        Ok(())
+    }
+
+    /// Where a member stands; `None` while it does not answer.
+    pub(super) fn standing(&self, at: usize) -> Option<Standing> {
+        match self.ask(at, &Request::Status) {
+            Ok(Reply::Status(standing)) => Some(standing),
+            Ok(_) | Err(_) => None,
+        }
+    }
+
+    /// Asks a member one question over a connection of its own.
+    pub(super) fn ask(&self, at: usize, request: &Request) -> std::io::Result<Reply> {
+        let mut stream = self.connect(at)?;
+        let mut encoded = Vec::new();
+        request.encode(&mut encoded);
+        write_all(&mut stream, &mut encoded)?;
+        next_reply(&mut BufReader::new(stream), &mut encoded)
+    }
+
+    pub(super) fn connect(&self, at: usize) -> std::io::Result<UnixStream> {
+        let stream = UnixStream::connect(&self.config.members[at].client)?;
+        stream.set_read_timeout(Some(ANSWER))?;
+        Ok(stream)
+    }
+
+    /// Ends a member well and waits for its process.
+    pub(super) fn close(&mut self, at: usize) -> Result<(), Failure> {
+        let name = self.name(at);
+        let failed =
+            |what: &dyn std::fmt::Display| Failure::new(Status::System, format_args!("{name}: {what}"));
+        match self.ask(at, &Request::Close) {
+            Ok(Reply::Closed) => {}
+            Ok(other) => return Err(failed(&format_args!("did not end well: {other:?}"))),
+            Err(error) => return Err(failed(&format_args!("asked to end: {error}"))),
+        }
+        let Some(mut child) = self.members[at].take() else { return Ok(()) };
+        let deadline = Instant::now() + ANSWER;
+        loop {
+            match child.try_wait().map_err(|error| Failure::io("waiting for a member", &error))? {
+                Some(status) if status.success() => return Ok(()),
+                Some(status) => return Err(failed(&format_args!("its process ended with {status}"))),
+                None if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(2)),
+                None => {
+                    self.members[at] = Some(child);
+                    return Err(failed(&"its process goes on although it was closed"));
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for child in self.members.iter_mut().flatten() {
+            // It may have ended already.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// The next reply of a stream; the end of the stream is an error.
+pub(super) fn next_reply(from: &mut BufReader<UnixStream>, frame: &mut Vec<u8>) -> std::io::Result<Reply> {
+    if !read_frame(from, frame)? {
+        return Err(std::io::ErrorKind::UnexpectedEof.into());
+    }
+    Reply::decode(frame).ok_or_else(|| std::io::Error::new(std::io::ErrorKind::InvalidData, "no reply"))
+}
+
+/// A free address on loopback, outside the range from which the system takes ports for outgoing connections: a member that is down must find its own
+/// port free when it comes back.
+fn free_address(taken: &[MemberConfig]) -> Result<SocketAddr, Failure> {
+    for _ in 0..1000 {
+        let random = getrandom::u32().map_err(|error| Failure::new(Status::System, error))?;
+        let port = 10_000 + u16::try_from(random % 20_000).expect("below 20,000");
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        let is_taken = taken.iter().any(|member| member.control == address);
+        if !is_taken && TcpListener::bind(address).is_ok() {
+            return Ok(address);
+        }
+    }
+    Err(Failure::new(Status::System, "no free port between 10000 and 30000 on loopback"))
+}
+
+fn random_hex() -> Result<String, Failure> {
+    let random = getrandom::u64().and_then(|high| Ok((high, getrandom::u64()?)));
+    let (high, low) = random.map_err(|error| Failure::new(Status::System, error))?;
+    Ok(format!("{high:016x}{low:016x}"))
+}
+
+/// Writes a file that only its owner can read: it has the group's secret.
+fn write_private(file: &Path, text: &str) -> std::io::Result<()> {
+    use std::io::Write as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let mut file: File = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)?;
+    file.write_all(text.as_bytes())
+}

@@ -1,0 +1,337 @@
+//! Feeding the cluster: appends in flight to the primary, kills on schedule, takeovers settled before anything is sent again.
+
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+
+use super::cluster::Cluster;
+use super::input::{Input, sequence_of};
+use super::ledger::{Defect, Ledger};
+use super::report::{Progress, Takeover};
+use super::session::{Sent, Session};
+use crate::client::{Reply, Request};
+use crate::exit::{Failure, Status};
+
+/// How long a takeover, a rejoin or the last acknowledgements may take before the demo fails.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often a member that comes back is looked at.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A member that was killed and started again.
+struct Returning {
+    member: usize,
+    started: Instant,
+    /// It is back once its durable mark has reached this.
+    end: u64,
+    looked: Instant,
+}
+
+/// Why the connection to the primary ended.
+struct Loss {
+    /// When the primary was killed, or the loss was seen.
+    at: Instant,
+    /// Whether the demo killed it.
+    killed: bool,
+}
+
+/// The client at work.
+pub(super) struct Feed<'a> {
+    cluster: &'a mut Cluster,
+    input: &'a Input,
+    progress: &'a mut Progress,
+    window: usize,
+    suspicion_ms: u64,
+    pub(super) ledger: Ledger,
+    pub(super) latency_us: Histogram<u64>,
+    pub(super) takeovers: Vec<Takeover>,
+    session: Option<Session>,
+    epoch: String,
+    /// The takeover whose first new acknowledgement has not come yet, and when it began.
+    unfinished: Option<(Takeover, Instant)>,
+    returning: Option<Returning>,
+    payload: Vec<u8>,
+}
+
+impl<'a> Feed<'a> {
+    pub(super) fn new(
+        cluster: &'a mut Cluster,
+        input: &'a Input,
+        progress: &'a mut Progress,
+        window: usize,
+    ) -> Result<Feed<'a>, Failure> {
+        let suspicion_ms = cluster.config.suspicion_ms;
+        let latency_us = Histogram::new_with_bounds(1, 600_000_000, 3)
+            .map_err(|error| Failure::new(Status::System, error))?;
+        let mut feed = Feed {
+            cluster,
+            input,
+            progress,
+            window,
+            suspicion_ms,
+            ledger: Ledger::new(0),
+            latency_us,
+            takeovers: Vec::new(),
+            session: None,
+            epoch: String::new(),
+            unfinished: None,
+            returning: None,
+            payload: Vec::new(),
+        };
+        feed.find_primary()?;
+        Ok(feed)
+    }
+
+    /// Feeds for this long and kills the primary this many times, evenly spread. Goes on past the time until the last victim is back.
+    pub(super) fn run(&mut self, length: Duration, kills: u32) -> Result<Duration, Failure> {
+        let start = Instant::now();
+        self.progress.begin();
+        let mut killed = 0;
+        loop {
+            let now = Instant::now();
+            let is_whole = self.unfinished.is_none() && self.returning.is_none();
+            if now - start >= length && killed == kills && is_whole {
+                break;
+            }
+            self.fill(now);
+            self.hear(Duration::from_millis(5))?;
+            self.look_for_returning()?;
+            self.progress.tick(&self.epoch, self.ledger.acknowledged());
+            let due = start + length * (killed + 1) / (kills + 1);
+            if killed < kills && now >= due && is_whole {
+                killed += 1;
+                // Mid-stream: with a full window under way.
+                self.fill(Instant::now());
+                self.kill_primary()?;
+            }
+        }
+        let fed = start.elapsed();
+        self.drain()?;
+        Ok(fed)
+    }
+
+    /// Sends new records until the window is full.
+    fn fill(&mut self, now: Instant) {
+        let Some(session) = &mut self.session else { return };
+        while session.in_flight.len() < self.window {
+            let sequence = self.ledger.next;
+            self.input.payload(sequence, &mut self.payload);
+            session.append(Sent { sequence, at: now }, self.payload.clone());
+            self.ledger.next += 1;
+        }
+        // A broken connection is heard of by the next answer.
+        let _ = session.flush();
+    }
+
+    /// Takes answers, waiting up to `patience` for the first.
+    fn hear(&mut self, patience: Duration) -> Result<(), Failure> {
+        let Some(session) = &mut self.session else { return Ok(()) };
+        let mut heard = session.hear(patience);
+        while let Some(answer) = heard {
+            match answer {
+                Ok(Reply::Acknowledged { sequence, start, end }) => {
+                    self.acknowledged(sequence, start, end)?
+                }
+                Ok(_) | Err(_) => return self.take_over(&Loss { at: Instant::now(), killed: false }),
+            }
+            heard = self.session.as_mut().and_then(Session::hear_now);
+        }
+        Ok(())
+    }
+
+    fn acknowledged(&mut self, sequence: u64, start: u64, end: u64) -> Result<(), Failure> {
+        let now = Instant::now();
+        if let Some(sent) = self.session.as_mut().and_then(|session| session.in_flight.pop_front()) {
+            let us = u64::try_from((now - sent.at).as_micros()).unwrap_or(u64::MAX);
+            self.latency_us.saturating_record(us);
+        }
+        self.ledger.acknowledge(sequence, start, end).map_err(defect)?;
+        if let Some((mut takeover, began)) = self.unfinished.take() {
+            takeover.kill_to_commit_ms = milliseconds(now - began);
+            self.progress.takeover(&takeover);
+            self.takeovers.push(takeover);
+            self.restart_killed()?;
+        }
+        Ok(())
+    }
+
+    fn kill_primary(&mut self) -> Result<(), Failure> {
+        let Some(member) = self.session.as_ref().map(|session| session.member) else { return Ok(()) };
+        let at = Instant::now();
+        self.cluster.kill(member)?;
+        self.progress.killed(&self.cluster.name(member));
+        self.returning = Some(Returning { member, started: at, end: 0, looked: at });
+        self.take_over(&Loss { at, killed: true })
+    }
+
+    /// Finds the new primary, reads its log to settle what is unknown, and sends again what is not in it.
+    fn take_over(&mut self, loss: &Loss) -> Result<(), Failure> {
+        let before = (self.session.as_ref().map(|session| session.member), self.epoch.clone());
+        if let Some(mut session) = self.session.take() {
+            // Acknowledgements that came before the loss count.
+            while let Some(Ok(Reply::Acknowledged { sequence, start, end })) = session.hear_now() {
+                session.in_flight.pop_front();
+                self.ledger.acknowledge(sequence, start, end).map_err(defect)?;
+            }
+            self.ledger.unknown.extend(session.in_flight.drain(..));
+        }
+        let unknown = self.ledger.unknown.len();
+        let known = self.ledger.acknowledged();
+        self.find_primary()?;
+        let found = self.ledger.acknowledged() - known;
+        let Some(session) = &mut self.session else { return Ok(()) };
+        let again = self.ledger.unknown.len();
+        for sent in self.ledger.unknown.drain(..) {
+            self.input.payload(sent.sequence, &mut self.payload);
+            session.append(sent, self.payload.clone());
+        }
+        let _ = session.flush();
+        if self.epoch != before.1 {
+            let takeover = Takeover {
+                from: before.0.map(|member| self.cluster.name(member)).unwrap_or_default(),
+                to: self.cluster.name(session.member),
+                epoch: self.epoch.clone(),
+                killed: loss.killed,
+                unknown,
+                found: usize::try_from(found).unwrap_or(usize::MAX),
+                sent_again: again,
+                suspicion_ms: self.suspicion_ms,
+                kill_to_commit_ms: 0.0,
+            };
+            self.unfinished = Some((takeover, loss.at));
+        }
+        Ok(())
+    }
+
+    /// Waits for a member that leads and can commit, and settles what is unknown.
+    fn find_primary(&mut self) -> Result<(), Failure> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            self.cluster.check_alive()?;
+            for member in 0..self.cluster.len() {
+                let Some(standing) = self.cluster.standing(member) else { continue };
+                if standing.role != "primary" {
+                    continue;
+                }
+                if self.ledger.next == 0 {
+                    self.ledger.end = standing.trimmed;
+                }
+                if let Some(session) = self.settle(member)? {
+                    self.session = Some(session);
+                    self.epoch = standing.epoch;
+                    return Ok(());
+                }
+            }
+            if Instant::now() > deadline {
+                return Err(self.no_primary());
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Reads what the member's log has behind the acknowledged records, up to a barrier. `None` if it leads no more.
+    fn settle(&mut self, member: usize) -> Result<Option<Session>, Failure> {
+        let Ok(mut session) = self.cluster.connect(member).and_then(|stream| Session::new(member, stream))
+        else {
+            return Ok(None);
+        };
+        if session.ask(&Request::Barrier).is_err() {
+            return Ok(None);
+        }
+        let Some(Ok(Reply::Barrier { end })) = session.hear(PATIENCE) else { return Ok(None) };
+        if session.ask(&Request::Read { from: self.ledger.end, to: end }).is_err() {
+            return Ok(None);
+        }
+        loop {
+            match session.hear(PATIENCE) {
+                Some(Ok(Reply::Record { start, payload })) => {
+                    let sequence = sequence_of(&payload);
+                    self.input.payload(sequence.unwrap_or_default(), &mut self.payload);
+                    self.ledger.found(sequence, start, self.payload == payload).map_err(defect)?;
+                }
+                Some(Ok(Reply::ReadEnd)) => {
+                    self.ledger.settled(end);
+                    return Ok(Some(session));
+                }
+                Some(Ok(_) | Err(_)) | None => return Ok(None),
+            }
+        }
+    }
+
+    /// Starts the victim again once the group has gone on without it.
+    fn restart_killed(&mut self) -> Result<(), Failure> {
+        let Some(returning) = &mut self.returning else { return Ok(()) };
+        returning.started = Instant::now();
+        returning.looked = returning.started;
+        returning.end = self.ledger.end;
+        self.cluster.restart(returning.member)
+    }
+
+    /// Sees whether the victim is back: it follows again, with everything durable that was acknowledged when it was started.
+    fn look_for_returning(&mut self) -> Result<(), Failure> {
+        let (None, Some(returning)) = (&self.unfinished, &mut self.returning) else { return Ok(()) };
+        if returning.looked.elapsed() < LOOK {
+            return Ok(());
+        }
+        returning.looked = Instant::now();
+        let (member, took) = (returning.member, returning.started.elapsed());
+        let end = returning.end;
+        self.cluster.check_alive()?;
+        let is_back = self
+            .cluster
+            .standing(member)
+            .is_some_and(|standing| standing.role == "backup" && standing.durable >= end);
+        if is_back {
+            self.progress.back(&self.cluster.name(member), took);
+            self.returning = None;
+        } else if took > PATIENCE {
+            let (name, lines) = (self.cluster.name(member), self.cluster.lines(member));
+            let message = format_args!(
+                "{name} was started again and has not caught up within {} s; its lines: {}",
+                PATIENCE.as_secs(),
+                lines.display()
+            );
+            return Err(Failure::new(Status::System, message));
+        }
+        Ok(())
+    }
+
+    /// Waits for the last acknowledgements; sends nothing new.
+    fn drain(&mut self) -> Result<(), Failure> {
+        let deadline = Instant::now() + PATIENCE;
+        while self.session.as_ref().is_some_and(|session| !session.in_flight.is_empty()) {
+            self.hear(Duration::from_millis(50))?;
+            if Instant::now() > deadline {
+                return Err(Failure::new(Status::System, "the last records were not acknowledged"));
+            }
+        }
+        self.session = None;
+        Ok(())
+    }
+
+    fn no_primary(&self) -> Failure {
+        let standings: Vec<String> = (0..self.cluster.len())
+            .map(|member| {
+                let standing = self.cluster.standing(member);
+                let words =
+                    standing.map_or(String::from("does not answer"), |s| format!("{} {}", s.role, s.epoch));
+                format!("{} {words}", self.cluster.name(member))
+            })
+            .collect();
+        let lines = self.cluster.lines(0).with_file_name("m*.log");
+        let message = format_args!(
+            "no member has become primary within {} s: {}; their lines: {}",
+            PATIENCE.as_secs(),
+            standings.join(", "),
+            lines.display()
+        );
+        Failure::new(Status::System, message)
+    }
+}
+
+fn defect(defect: Defect) -> Failure {
+    Failure::new(Status::Damage, defect)
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}

@@ -1,0 +1,219 @@
+//! `windlass demo`: three members on this machine, the primary killed mid-stream, everything acknowledged checked.
+//!
+//! The members are processes of this same program; this process is their one client. It alone knows what was acknowledged, and at the
+//! end it reads every member's files and compares. DESIGN.md section 9.3.
+
+mod check;
+mod cluster;
+mod feed;
+mod input;
+mod ledger;
+mod report;
+mod session;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+
+use self::check::Checked;
+use self::cluster::{Cluster, Plan};
+use self::feed::Feed;
+use self::input::Input;
+use self::report::{Progress, Report};
+use crate::exit::{Failure, Status, TABLE};
+use crate::log::frame::Framing;
+
+/// Bytes of a segment in the demo: small enough to roll over while one watches.
+const SEGMENT_BYTES: u64 = 16 << 20;
+/// How long members may take to learn what is durable, at the end.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// `windlass demo`'s arguments.
+#[derive(Debug, clap::Args)]
+#[command(after_help = TABLE)]
+pub(crate) struct Args {
+    /// How many members
+    #[arg(long, value_name = "3|5", default_value_t = 3, value_parser = clap::value_parser!(u8).range(3..=5))]
+    members: u8,
+    /// How long to send records
+    #[arg(long, value_name = "S", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    seconds: u64,
+    /// How often to kill the primary
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    kills: u32,
+    /// What an acknowledgement means: `durable` on the disks of a majority, `replicated` in the memory of a majority
+    #[arg(long, value_enum, default_value_t = Level::Durable)]
+    level: Level,
+    /// Records from this file, a record a line, repeated as needed; `-` is standard input. Default: windlass's own sources
+    #[arg(long, value_name = "FILE")]
+    input: Option<PathBuf>,
+    /// A record every BYTES bytes of the input instead of a record a line
+    #[arg(long, value_name = "BYTES", requires = "input", value_parser = clap::value_parser!(u64).range(1..))]
+    frame: Option<u64>,
+    /// Bytes of a record of the default input
+    #[arg(long, value_name = "BYTES", default_value_t = 256, conflicts_with = "input",
+        value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    payload: u64,
+    /// Records in flight at a time
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    in_flight: u16,
+    /// Silence after which a primary is suspected
+    #[arg(long, value_name = "MS", default_value_t = 400, value_parser = clap::value_parser!(u64).range(20..=60_000))]
+    suspicion_ms: u64,
+    /// Where the members keep their logs: an absent or empty folder, which stays. Default: a temporary one
+    #[arg(long, value_name = "DIR")]
+    folder: Option<PathBuf>,
+    /// Accept a filesystem on which preallocation or locks are not known to hold
+    #[arg(long)]
+    any_filesystem: bool,
+    /// Print one JSON object and nothing else
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Level {
+    Replicated,
+    Durable,
+}
+
+impl Level {
+    fn name(self) -> &'static str {
+        match self {
+            Level::Replicated => "replicated",
+            Level::Durable => "durable",
+        }
+    }
+}
+
+/// Runs the demo. The temporary folder goes if all went well, and stays to be looked at if not.
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    if args.members == 4 {
+        return Err(Failure::new(Status::Usage, "4 members survive no more than 3 do: use 3 or 5"));
+    }
+    let input = match &args.input {
+        Some(file) => Input::read(file, args.frame.map_or(Framing::Lines, Framing::Bytes))?,
+        None => Input::default(args.payload)?,
+    };
+    let temporary = tempfile::Builder::new()
+        .prefix("windlass-demo-")
+        .tempdir()
+        .map_err(|error| Failure::io("a temporary folder", &error))?;
+    let folder = match &args.folder {
+        Some(folder) => absent_or_empty(folder)?,
+        None => temporary.path().to_path_buf(),
+    };
+    match run_in(args, &input, &folder, temporary.path()) {
+        Ok(()) => Ok(()),
+        Err(mut failure) => {
+            let kept = temporary.keep();
+            failure.message = format!(
+                "{}\nwindlass: the members' logs are kept in {}, their log lines in {}",
+                failure.message,
+                folder.display(),
+                kept.join("m*.log").display()
+            );
+            Err(failure)
+        }
+    }
+}
+
+fn run_in(args: &Args, input: &Input, folder: &Path, run: &Path) -> Result<(), Failure> {
+    let mut progress = Progress::new(args.json);
+    progress.plain(&format!(
+        "{} members on this machine, their logs in {}; records from {} ({} different ones)",
+        args.members,
+        folder.display(),
+        input.name,
+        input.records()
+    ));
+    let plan = Plan {
+        members: args.members,
+        level: args.level.name().to_owned(),
+        segment_bytes: SEGMENT_BYTES,
+        suspicion_ms: args.suspicion_ms,
+        any_filesystem: args.any_filesystem,
+    };
+    let mut cluster = Cluster::start(folder, run, &plan)?;
+    let mut feed = Feed::new(&mut cluster, input, &mut progress, usize::from(args.in_flight))?;
+    let start = feed.ledger.end;
+    let fed = feed.run(Duration::from_secs(args.seconds), args.kills)?;
+    let Feed { ledger, latency_us, takeovers, .. } = feed;
+
+    progress.say("sending is over; every member ends, and its log is read from its files");
+    end(&mut cluster, ledger.end)?;
+    let checked: Vec<(String, Checked)> = (0..cluster.len())
+        .map(|member| {
+            let checked = check::check(cluster.folder(member), start, input, &ledger);
+            (cluster.name(member), checked)
+        })
+        .collect();
+    let sum = |of: fn(&Checked) -> u64| checked.iter().map(|(_, c)| of(c)).sum();
+    let acknowledged = ledger.acknowledged();
+    let report = Report {
+        records: ledger.next,
+        acknowledged,
+        lost: sum(|c| c.lost),
+        duplicated: sum(|c| c.duplicated),
+        altered: sum(|c| c.altered),
+        extra: sum(|c| c.extra),
+        unreadable: sum(|c| u64::from(c.unreadable.is_some())),
+        takeovers,
+        level: args.level.name().to_owned(),
+        members: cluster.len(),
+        seconds: fed.as_secs_f64(),
+        throughput_per_s: rate(acknowledged, fed),
+        p50_us: latency_us.value_at_quantile(0.5),
+        p99_us: latency_us.value_at_quantile(0.99),
+        input: input.name.clone(),
+        ok: acknowledged == ledger.next && checked.iter().all(|(_, c)| c.is_right()),
+    };
+    if args.json {
+        let json = serde_json::to_string(&report).map_err(|error| Failure::new(Status::System, error))?;
+        println!("{json}");
+    } else {
+        print!("{}", report::table(&report, &checked));
+    }
+    if report.ok {
+        Ok(())
+    } else {
+        Err(Failure::new(Status::Damage, "the members' logs are not what was acknowledged"))
+    }
+}
+
+/// Waits until every member knows that all of it is durable, and ends them well.
+fn end(cluster: &mut Cluster, end: u64) -> Result<(), Failure> {
+    let deadline = Instant::now() + PATIENCE;
+    for member in 0..cluster.len() {
+        while cluster.standing(member).is_none_or(|standing| standing.durable < end) {
+            cluster.check_alive()?;
+            if Instant::now() > deadline {
+                let message = format_args!(
+                    "{} does not learn within {} s that all acknowledged records are durable",
+                    cluster.name(member),
+                    PATIENCE.as_secs()
+                );
+                return Err(Failure::new(Status::System, message));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    (0..cluster.len()).try_for_each(|member| cluster.close(member))
+}
+
+/// The folder, if nothing in it can be mistaken for this run's.
+fn absent_or_empty(folder: &Path) -> Result<PathBuf, Failure> {
+    std::fs::create_dir_all(folder).map_err(|error| Failure::io(folder.display(), &error))?;
+    let mut entries = std::fs::read_dir(folder).map_err(|error| Failure::io(folder.display(), &error))?;
+    if entries.next().is_some() {
+        let message = format_args!("{} is not empty: name an absent or empty folder", folder.display());
+        return Err(Failure::new(Status::Refused, message));
+    }
+    std::path::absolute(folder).map_err(|error| Failure::io(folder.display(), &error))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a rate, for people")]
+fn rate(events: u64, time: Duration) -> f64 {
+    events as f64 / time.as_secs_f64().max(1e-9)
+}

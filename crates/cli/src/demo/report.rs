@@ -1,0 +1,247 @@
+//! What the demo prints: progress while it runs, a table or one JSON object at the end.
+
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use super::check::Checked;
+
+/// A change of primary that the client lived through.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Takeover {
+    /// The primary before.
+    pub(super) from: String,
+    /// The primary after.
+    pub(super) to: String,
+    /// Its tenure.
+    pub(super) epoch: String,
+    /// Whether the demo killed the one before. If not, the takeover was spurious.
+    pub(super) killed: bool,
+    /// Records in flight whose outcome was unknown,
+    pub(super) unknown: usize,
+    /// of which the new primary's log held these,
+    pub(super) found: usize,
+    /// and these not: they were sent again.
+    pub(super) sent_again: usize,
+    /// The silence after which a primary is suspected.
+    pub(super) suspicion_ms: u64,
+    /// From the kill to the first acknowledgement of a record sent after it.
+    pub(super) kill_to_commit_ms: f64,
+}
+
+/// The result, as `--json` prints it.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Report {
+    /// Different records sent.
+    pub(super) records: u64,
+    /// Records acknowledged to the client.
+    pub(super) acknowledged: u64,
+    /// Acknowledged records missing, over all members.
+    pub(super) lost: u64,
+    /// Records that are there more than once, over all members.
+    pub(super) duplicated: u64,
+    /// Records with other bytes or at another LSN, over all members.
+    pub(super) altered: u64,
+    /// Records never acknowledged, over all members.
+    pub(super) extra: u64,
+    /// Logs that could not be read to their end.
+    pub(super) unreadable: u64,
+    pub(super) takeovers: Vec<Takeover>,
+    pub(super) level: String,
+    pub(super) members: usize,
+    pub(super) seconds: f64,
+    pub(super) throughput_per_s: f64,
+    pub(super) p50_us: u64,
+    pub(super) p99_us: u64,
+    pub(super) input: String,
+    /// Whether every acknowledged record is on every member, once, in order, unaltered.
+    pub(super) ok: bool,
+}
+
+/// What the demo says while it runs.
+#[derive(Debug)]
+pub(super) struct Progress {
+    silent: bool,
+    began: Instant,
+    said: Instant,
+    acknowledged: u64,
+}
+
+impl Progress {
+    pub(super) fn new(silent: bool) -> Progress {
+        Progress { silent, began: Instant::now(), said: Instant::now(), acknowledged: 0 }
+    }
+
+    /// A line, with the time since the feeding began.
+    pub(super) fn say(&self, line: &str) {
+        if !self.silent {
+            println!("{:>6.2} s  {line}", self.began.elapsed().as_secs_f64());
+        }
+    }
+
+    /// A line without a time.
+    pub(super) fn plain(&self, line: &str) {
+        if !self.silent {
+            println!("{line}");
+        }
+    }
+
+    /// The time starts here.
+    pub(super) fn begin(&mut self) {
+        self.began = Instant::now();
+        self.said = self.began;
+    }
+
+    /// Once a second: how far the client is.
+    pub(super) fn tick(&mut self, epoch: &str, acknowledged: u64) {
+        let since = self.said.elapsed();
+        if since < Duration::from_secs(1) {
+            return;
+        }
+        let rate = per_second(acknowledged - self.acknowledged, since);
+        self.say(&format!(
+            "{} records acknowledged, {} a second, epoch {epoch}",
+            grouped(acknowledged),
+            grouped(rate)
+        ));
+        self.said = Instant::now();
+        self.acknowledged = acknowledged;
+    }
+
+    pub(super) fn killed(&self, name: &str) {
+        self.say(&format!("the primary {name} is killed (SIGKILL)"));
+    }
+
+    pub(super) fn takeover(&self, takeover: &Takeover) {
+        let t = takeover;
+        let why = if t.killed { "after the kill" } else { "although nobody was killed" };
+        self.say(&format!(
+            "{} is primary (epoch {}); first new record acknowledged {:.0} ms {why}; of {} records in flight {} were in its log, {} were sent again",
+            t.to, t.epoch, t.kill_to_commit_ms, t.unknown, t.found, t.sent_again
+        ));
+    }
+
+    pub(super) fn back(&self, name: &str, took: Duration) {
+        self.say(&format!(
+            "{name} was started again and has caught up after {:.0} ms",
+            took.as_secs_f64() * 1e3
+        ));
+    }
+}
+
+/// The table for people.
+pub(super) fn table(report: &Report, members: &[(String, Checked)]) -> String {
+    let mut out = String::new();
+    let _ =
+        writeln!(out, "\nWhat the members' logs hold, read from their files and compared byte for byte:\n");
+    let _ = writeln!(out, "  member   as acknowledged   lost   repeated   altered   never acknowledged");
+    for (name, c) in members {
+        let (same, lost, again, altered, extra) = (c.same, c.lost, c.duplicated, c.altered, c.extra);
+        let _ = writeln!(
+            out,
+            "  {name:<8} {:>15} {:>6} {:>10} {:>9} {:>20}",
+            grouped(same),
+            grouped(lost),
+            grouped(again),
+            grouped(altered),
+            grouped(extra)
+        );
+        if let Some(why) = &c.unreadable {
+            let _ = writeln!(out, "           its log can't be read to the end: {why}");
+        }
+    }
+    let _ = writeln!(
+        out,
+        "\n  acknowledged   {} records at level {}",
+        grouped(report.acknowledged),
+        report.level
+    );
+    let _ = writeln!(
+        out,
+        "  throughput     {} records a second over {:.1} s, takeovers included",
+        grouped(rounded(report.throughput_per_s)),
+        report.seconds
+    );
+    let _ = writeln!(
+        out,
+        "  latency        half of the records acknowledged within {} µs, 99 of 100 within {} µs",
+        grouped(report.p50_us),
+        grouped(report.p99_us)
+    );
+    for (number, t) in (1..).zip(&report.takeovers) {
+        let what = if t.killed { "kill" } else { "loss" };
+        let _ = writeln!(
+            out,
+            "  takeover {number:<5} {} → {}: {:.0} ms from the {what} to the first new acknowledgement (a primary is suspected after {} ms of silence)",
+            t.from, t.to, t.kill_to_commit_ms, t.suspicion_ms
+        );
+    }
+    let verdict = if report.ok {
+        "Nothing acknowledged was lost, altered, repeated or put out of order."
+    } else {
+        "FAILED: the logs are not what was acknowledged; see the table."
+    };
+    let _ = writeln!(out, "\n{verdict}");
+    out
+}
+
+/// Events a second, rounded.
+pub(super) fn per_second(events: u64, time: Duration) -> u64 {
+    let ns = time.as_nanos().max(1);
+    u64::try_from(u128::from(events) * 1_000_000_000 / ns).unwrap_or(u64::MAX)
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate, for people")]
+fn rounded(rate: f64) -> u64 {
+    rate.round() as u64
+}
+
+/// A number with its thousands apart.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_grouped_in_thousands() {
+        let grouped: Vec<String> = [0, 7, 999, 1000, 12_345, 1_234_567].map(grouped).into();
+        assert_eq!(grouped, ["0", "7", "999", "1,000", "12,345", "1,234,567"]);
+    }
+
+    #[test]
+    fn a_wrong_log_fails_and_says_so() {
+        let checked = Checked { same: 9, lost: 1, ..Checked::default() };
+        let report = Report {
+            records: 10,
+            acknowledged: 10,
+            lost: 1,
+            duplicated: 0,
+            altered: 0,
+            extra: 0,
+            unreadable: 0,
+            takeovers: vec![],
+            level: String::from("durable"),
+            members: 1,
+            seconds: 1.0,
+            throughput_per_s: 10.0,
+            p50_us: 1,
+            p99_us: 2,
+            input: String::from("test"),
+            ok: checked.is_right(),
+        };
+        let table = table(&report, &[(String::from("m1"), checked)]);
+        assert!(table.contains("FAILED"), "{table}");
+    }
+}

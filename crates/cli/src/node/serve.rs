@@ -1,0 +1,237 @@
+//! Serving clients: each connection has a thread that appends and one that answers, so that appends are pipelined and answered in order.
+
+use std::io::BufReader;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, sync_channel};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use slog::{Logger, warn};
+use windlass::{Appended, Level, Log, Lsn, Node, NodeCloseError, ReadError};
+
+use super::End;
+use crate::client::{Reply, Request, Standing, read_frame, write_all};
+
+/// Appends of one connection that may wait for their commit.
+const PIPELINE: usize = 1024;
+/// How long an append waits for the next segment.
+const APPEND_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a read waits for what a barrier has promised.
+const READ_PATIENCE: Duration = Duration::from_secs(5);
+
+/// The member, as its connections see it. They hold it only while they work on a request, so that it can be ended.
+#[derive(Clone)]
+pub(super) struct Service {
+    node: Weak<Node>,
+    level: Level,
+    logger: Logger,
+}
+
+/// A client that asked for the end, and waits for it.
+pub(super) struct Asked {
+    answer: UnixStream,
+}
+
+/// What the answering thread does next.
+enum Next {
+    Commit { log: Log, sequence: u64, appended: Appended },
+    Answer(Reply),
+    Barrier,
+    Read { from: Lsn, to: Lsn },
+}
+
+impl Asked {
+    /// Ends the member and tells the client.
+    pub(super) fn close(mut self, node: Arc<Node>) -> Result<(), NodeCloseError> {
+        let patience = Instant::now() + READ_PATIENCE;
+        let mut node = node;
+        let owned = loop {
+            match Arc::try_unwrap(node) {
+                Ok(owned) => break Some(owned),
+                Err(_) if Instant::now() > patience => break None,
+                Err(shared) => node = shared,
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        let closed = owned.map_or(Ok(()), Node::close);
+        let reply = match &closed {
+            Ok(()) => Reply::Closed,
+            Err(error) => Reply::Failed { why: error.to_string() },
+        };
+        let mut encoded = Vec::new();
+        reply.encode(&mut encoded);
+        // The client may be gone: nobody to tell.
+        let _ = write_all(&mut self.answer, &mut encoded);
+        closed
+    }
+}
+
+impl Service {
+    pub(super) fn new(node: &Arc<Node>, level: Level, logger: Logger) -> Service {
+        Service { node: Arc::downgrade(node), level, logger }
+    }
+
+    /// Takes clients for as long as the process lives.
+    pub(super) fn listen(&self, listener: &UnixListener, ends: &Sender<End>) {
+        for stream in listener.incoming() {
+            match stream {
+                Ok(stream) => {
+                    let (service, ends) = (self.clone(), ends.clone());
+                    std::thread::spawn(move || service.serve(&stream, &ends));
+                }
+                Err(error) => warn!(self.logger, "a client was not taken"; "cause" => %error),
+            }
+        }
+    }
+
+    /// Serves one client until it leaves.
+    fn serve(&self, stream: &UnixStream, ends: &Sender<End>) {
+        let (next, answers) = sync_channel(PIPELINE);
+        let (Ok(from), Ok(to)) = (stream.try_clone(), stream.try_clone()) else { return };
+        let service = self.clone();
+        let answering = std::thread::spawn(move || service.answer(to, &answers));
+        let asked = self.take(from, &next);
+        drop(next);
+        // Everything that was asked before is answered first.
+        let _ = answering.join();
+        if let (true, Ok(answer)) = (asked, stream.try_clone()) {
+            let _ = ends.send(End::Asked(Asked { answer }));
+        }
+    }
+
+    /// Reads requests and appends. `true` if the client asked for the member's end.
+    fn take(&self, from: UnixStream, next: &SyncSender<Next>) -> bool {
+        let mut from = BufReader::with_capacity(1 << 16, from);
+        let (mut frame, mut log) = (Vec::new(), None);
+        loop {
+            match read_frame(&mut from, &mut frame) {
+                Ok(true) => {}
+                Ok(false) => return false,
+                Err(error) => {
+                    warn!(self.logger, "a client's connection broke"; "cause" => %error);
+                    return false;
+                }
+            }
+            let work = match Request::decode(&frame) {
+                Some(Request::Append { sequence, payload }) => self.append(&mut log, sequence, &payload),
+                Some(Request::Status) => self.standing().map_or(Next::Answer(gone()), Next::Answer),
+                Some(Request::Barrier) => Next::Barrier,
+                Some(Request::Read { from, to }) => Next::Read { from: Lsn(from), to: Lsn(to) },
+                Some(Request::Close) => return true,
+                None => {
+                    warn!(self.logger, "a client sent what is no request; its connection is closed");
+                    return false;
+                }
+            };
+            if next.send(work).is_err() {
+                return false;
+            }
+        }
+    }
+
+    /// Appends one record with the tenure's log, which is looked up again when it has ended.
+    fn append(&self, log: &mut Option<Log>, sequence: u64, payload: &[u8]) -> Next {
+        let refused =
+            |why: &dyn std::fmt::Display| Next::Answer(Reply::Refused { sequence, why: why.to_string() });
+        if log.is_none() {
+            let Some(node) = self.node.upgrade() else { return Next::Answer(gone()) };
+            match node.log() {
+                Ok(found) => *log = Some(found),
+                Err(error) => return refused(&error),
+            }
+        }
+        let Some(handle) = log.as_ref() else { return Next::Answer(gone()) };
+        match handle.append_wait_blocking(payload, Instant::now() + APPEND_PATIENCE) {
+            Ok(appended) => Next::Commit { log: handle.clone(), sequence, appended },
+            Err(error) => {
+                *log = None;
+                refused(&error)
+            }
+        }
+    }
+
+    fn standing(&self) -> Option<Reply> {
+        let node = self.node.upgrade()?;
+        let status = node.status();
+        Some(Reply::Status(Standing {
+            role: format!("{:?}", status.role).to_lowercase(),
+            // A member may have promised the next tenure already; a primary's own is what it leads in.
+            epoch: node.log().map_or(status.promised, |log| log.info().epoch).to_string(),
+            durable: status.durable.0,
+            trimmed: status.trimmed.0,
+        }))
+    }
+
+    /// Answers in order, several in one write where they are there already.
+    fn answer(&self, mut to: UnixStream, answers: &Receiver<Next>) {
+        let mut encoded = Vec::new();
+        while let Ok(first) = answers.recv() {
+            let mut work = Some(first);
+            while let Some(next) = work {
+                self.work_off(next, &mut encoded);
+                work = (encoded.len() < 1 << 16).then(|| answers.try_recv().ok()).flatten();
+            }
+            if write_all(&mut to, &mut encoded).is_err() {
+                // The client is gone; what it appended takes its course.
+                return;
+            }
+        }
+    }
+
+    fn work_off(&self, next: Next, encoded: &mut Vec<u8>) {
+        match next {
+            Next::Answer(reply) => reply.encode(encoded),
+            Next::Commit { log, sequence, appended } => {
+                let reply = match log.commit_blocking(appended.end, self.level) {
+                    Ok(_committed) => {
+                        Reply::Acknowledged { sequence, start: appended.start.0, end: appended.end.0 }
+                    }
+                    Err(error) => Reply::Unknown { sequence, why: error.to_string() },
+                };
+                reply.encode(encoded);
+            }
+            Next::Barrier => self.barrier().unwrap_or_else(gone).encode(encoded),
+            Next::Read { from, to } => self.read(from, to, encoded).unwrap_or_else(gone).encode(encoded),
+        }
+    }
+
+    fn barrier(&self) -> Option<Reply> {
+        Some(match self.node.upgrade()?.read_barrier_blocking(Some(Instant::now() + READ_PATIENCE)) {
+            Ok(end) => Reply::Barrier { end: end.0 },
+            Err(error) => Reply::Failed { why: error.to_string() },
+        })
+    }
+
+    /// The records of `[from, to)`, read at the cluster's level.
+    fn read(&self, from: Lsn, to: Lsn, encoded: &mut Vec<u8>) -> Option<Reply> {
+        let node = self.node.upgrade()?;
+        let failed = |error: &dyn std::fmt::Display| Some(Reply::Failed { why: error.to_string() });
+        let reader = if self.level == Level::Replicated {
+            node.read_replicated_from(from)
+        } else {
+            node.read_from(from)
+        };
+        let mut reader = match reader {
+            Ok(reader) => reader,
+            Err(error) => return failed(&error),
+        };
+        let patience = Instant::now() + READ_PATIENCE;
+        loop {
+            match reader.next() {
+                Ok(record) if record.lsn < to => {
+                    Reply::Record { start: record.lsn.0, payload: record.payload.to_vec() }.encode(encoded);
+                }
+                Ok(_) => return Some(Reply::ReadEnd),
+                Err(ReadError::AtEnd { end }) if end >= to => return Some(Reply::ReadEnd),
+                Err(ReadError::AtEnd { .. }) if Instant::now() < patience => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Err(error) => return failed(&error),
+            }
+        }
+    }
+}
+
+fn gone() -> Reply {
+    Reply::Failed { why: String::from("this member is ending: ask another") }
+}

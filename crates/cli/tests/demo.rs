@@ -1,0 +1,184 @@
+//! `windlass demo` and `windlass node` as a user runs them: real processes, real kills.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+fn windlass(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_windlass")).args(args).stdin(Stdio::null()).output().unwrap()
+}
+
+/// Runs a demo that must go well; its JSON.
+fn demo(args: &[&str]) -> Value {
+    let out = windlass(&[&["demo", "--json", "--any-filesystem"], args].concat());
+    let (said, complained) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    assert!(out.status.success(), "{:?}\n{said}\n{complained}", out.status);
+    serde_json::from_str(&said).unwrap()
+}
+
+fn assert_nothing_lost(report: &Value) {
+    assert_eq!(report["ok"], true, "{report}");
+    for wrong in ["lost", "duplicated", "altered", "extra", "unreadable"] {
+        assert_eq!(report[wrong], 0, "{wrong}: {report}");
+    }
+    assert_eq!(report["records"], report["acknowledged"], "{report}");
+    assert!(report["acknowledged"].as_u64().unwrap() > 100, "{report}");
+}
+
+#[test]
+fn two_killed_primaries_lose_nothing_at_level_durable() {
+    let report = demo(&["--seconds", "4", "--kills", "2"]);
+    assert_nothing_lost(&report);
+    let takeovers = report["takeovers"].as_array().unwrap();
+    let killed = takeovers.iter().filter(|takeover| takeover["killed"] == true);
+    assert_eq!(killed.count(), 2, "{report}");
+    for takeover in takeovers {
+        assert!(takeover["kill_to_commit_ms"].as_f64().unwrap() > 0.0, "{report}");
+        assert_eq!(takeover["suspicion_ms"], 400);
+    }
+}
+
+#[test]
+fn five_members_lose_nothing_at_level_replicated() {
+    let report = demo(&["--members", "5", "--level", "replicated", "--seconds", "3", "--kills", "1"]);
+    assert_nothing_lost(&report);
+    assert_eq!((&report["members"], &report["level"]), (&Value::from(5), &Value::from("replicated")));
+}
+
+#[test]
+fn lines_of_standard_input_are_records_and_the_folder_stays_readable() {
+    let folder = tempfile::tempdir().unwrap();
+    let logs = folder.path().join("logs");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_windlass"))
+        .args([
+            "demo",
+            "--json",
+            "--any-filesystem",
+            "--seconds",
+            "1",
+            "--kills",
+            "0",
+            "--input",
+            "-",
+            "--folder",
+        ])
+        .arg(&logs)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"first\n\nthird").unwrap();
+    let out = child.wait_with_output().unwrap();
+    assert!(out.status.success());
+    let report: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_nothing_lost(&report);
+    let read = windlass(&["log", "read", logs.join("member-2").to_str().unwrap(), "--format", "raw"]);
+    assert!(read.status.success());
+    let mut want = Vec::new();
+    for sequence in 0..report["acknowledged"].as_u64().unwrap() {
+        want.extend_from_slice(&sequence.to_le_bytes());
+        let line: &[u8] = [b"first".as_slice(), b"", b"third"][usize::try_from(sequence % 3).unwrap()];
+        want.extend_from_slice(line);
+    }
+    assert!(read.stdout == want, "the log has {} bytes, {} were acknowledged", read.stdout.len(), want.len());
+    let verified = windlass(&["log", "verify", logs.join("member-1").to_str().unwrap()]);
+    assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stdout));
+    // Its files are somebody's: no second demo writes there.
+    let again = windlass(&["demo", "--folder", logs.to_str().unwrap(), "--seconds", "1"]);
+    assert_eq!(again.status.code(), Some(3));
+}
+
+#[test]
+fn what_cannot_be_done_is_said_before_anything_is_started() {
+    let empty = tempfile::NamedTempFile::new().unwrap();
+    let cases: &[(&[&str], i32, &str)] = &[
+        (&["demo", "--members", "4"], 64, "use 3 or 5"),
+        (&["demo", "--members", "2"], 64, "2"),
+        (&["demo", "--input", "/nonexistent/file"], 5, "/nonexistent/file"),
+        (&["demo", "--input", empty.path().to_str().unwrap()], 3, "is empty"),
+        (&["demo", "--frame", "10"], 64, "--input"),
+        (&["demo", "--level", "local"], 64, "durable"),
+        (&["node", "--config", "/nonexistent/file", "--member", "1"], 5, "/nonexistent/file"),
+    ];
+    for (args, status, words) in cases {
+        let out = windlass(args);
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(*status), "{args:?}: {said}");
+        assert!(said.contains(words), "{args:?}: {said}");
+    }
+}
+
+fn group(folder: &Path, change: impl Fn(String) -> String) -> std::path::PathBuf {
+    let file = folder.join("group.toml");
+    let member = |number: u8| {
+        format!(
+            "[[members]]\nnumber = {number}\ncontrol = \"127.0.0.1:0\"\nclient = \"{0}/m{number}.sock\"\nfolder = \"{0}/m{number}\"\n",
+            folder.display()
+        )
+    };
+    let text = format!(
+        "log_id = \"000102030405060708090a0b0c0d0e0f\"\nsecret = \"a secret for the tests\"\nlevel = \"durable\"\nsegment_bytes = 65536\n\
+         retention_bytes = 1048576\nsuspicion_ms = 400\nany_filesystem = true\n{}{}{}",
+        member(1),
+        member(2),
+        member(3)
+    );
+    std::fs::write(&file, change(text)).unwrap();
+    file
+}
+
+#[test]
+fn a_group_file_that_does_not_hold_is_named_with_what_is_wrong() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = |file: &Path, member: &str| {
+        windlass(&["node", "--config", file.to_str().unwrap(), "--member", member])
+    };
+    let cases: &[(&str, &str, i32, &str)] = &[
+        ("a secret for the tests", "short", 64, "secret"),
+        ("000102030405060708090a0b0c0d0e0f", "00", 64, "log_id"),
+        ("\"durable\"", "\"eventual\"", 64, "eventual"),
+        ("65536", "65537", 64, "power of two"),
+        ("suspicion_ms", "suspicion_hours", 64, "suspicion_hours"),
+    ];
+    for (from, to, status, words) in cases {
+        let file = group(folder.path(), |text| text.replace(from, to));
+        let out = node(&file, "1");
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(*status), "{to}: {said}");
+        assert!(said.contains(words), "{to}: {said}");
+    }
+    let out = node(&group(folder.path(), |text| text), "9");
+    assert_eq!(out.status.code(), Some(64));
+    assert!(String::from_utf8_lossy(&out.stderr).contains("1, 2, 3"));
+}
+
+#[test]
+fn a_second_process_on_a_members_folder_is_told_who_has_it_and_orphans_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = group(folder.path(), |text| text);
+    let start = || {
+        Command::new(env!("CARGO_BIN_EXE_windlass"))
+            .args(["node", "--config", file.to_str().unwrap(), "--member", "1", "--exit-with-stdin"])
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    };
+    let mut first = start();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !folder.path().join("m1.sock").exists() {
+        assert!(Instant::now() < deadline, "the member does not start");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let second = start().wait_with_output().unwrap();
+    assert_eq!(second.status.code(), Some(4));
+    assert!(String::from_utf8_lossy(&second.stderr).contains(&first.id().to_string()));
+    drop(first.stdin.take());
+    while first.try_wait().unwrap().is_none() {
+        assert!(Instant::now() < deadline, "an orphan goes on");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
