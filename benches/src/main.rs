@@ -1,28 +1,37 @@
-//! Benchmarks of windlass: `cargo xtask bench [--only NAME] [--json FILE]`.
+//! Benchmarks of windlass: `cargo xtask bench [NAME..] [--quick] [--json FILE]`. DESIGN.md section 12.
 //!
-//! What windlass does and the raw operation underneath alternate within one loop, five times over ([`measure`]), since
-//! a machine's speed drifts more from hour to hour than the two differ: ratios within a run hold, absolute
-//! times don't. Medians and the spread of the five runs are printed as a table, and written as JSON.
+//! What windlass does and the raw operation underneath run in turn, five rounds of each ([`measure`]), since a machine's
+//! speed drifts more from hour to hour than the two differ: ratios within a round hold, absolute times don't. All
+//! series are printed, and at the end one table of the figures that have a target; `--json` writes both.
 #![forbid(unsafe_code)]
 
-mod flush;
+mod append;
+mod durable;
+mod error;
+mod flushing;
 mod measure;
+mod plain;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use clap::Parser;
-use measure::Comparison;
+use error::{BenchError, During};
+use measure::Report;
 
 #[derive(Parser)]
 #[command(name = "cargo xtask bench", about = "What windlass measures of itself")]
 struct Arguments {
-    /// Run only this benchmark (may be given more than once)
-    #[arg(long, value_name = "NAME")]
-    only: Vec<String>,
+    /// Run only these benchmarks
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
     /// List the benchmarks and run none
     #[arg(long)]
     list: bool,
+    /// A small run of everything, to see that it works; its figures mean nothing
+    #[arg(long)]
+    quick: bool,
     /// Also write the figures to this file, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -35,28 +44,73 @@ struct Arguments {
 pub(crate) struct Settings {
     /// A folder on the medium to be measured.
     pub(crate) dir: PathBuf,
+    /// Whether this is only to see that everything works.
+    pub(crate) quick: bool,
+}
+
+impl Settings {
+    /// Rounds of each contender.
+    pub(crate) fn rounds(&self) -> usize {
+        self.choose(5, 1)
+    }
+
+    /// One amount for a full run, another one for a quick run.
+    pub(crate) fn choose<T>(&self, full: T, quick: T) -> T {
+        if self.quick { quick } else { full }
+    }
+
+    /// How long one round of a contender that is measured by its rate takes.
+    pub(crate) fn slice(&self) -> Duration {
+        self.choose(Duration::from_millis(500), Duration::from_millis(60))
+    }
+
+    /// A new folder that goes when it is dropped.
+    pub(crate) fn folder(&self) -> Result<tempfile::TempDir, BenchError> {
+        tempfile::tempdir_in(&self.dir).during("making a folder to measure in")
+    }
 }
 
 /// A benchmark: a set of things measured in turn.
 struct Benchmark {
     name: &'static str,
     about: &'static str,
-    run: fn(&Settings) -> std::io::Result<Comparison>,
+    run: fn(&Settings) -> Result<Report, BenchError>,
 }
 
-const ALL: &[Benchmark] = &[Benchmark {
-    name: "raw-flush",
-    about: "256 B made durable, by the system calls alone",
-    run: flush::raw,
-}];
+const ALL: &[Benchmark] = &[
+    Benchmark {
+        name: "append",
+        about: "buffered append, against copying and checksumming into pages already present",
+        run: append::run,
+    },
+    Benchmark {
+        name: "flushing",
+        about: "ways to make 256 B durable, with the device's own counters",
+        run: flushing::run,
+    },
+    Benchmark {
+        name: "durable",
+        about: "durable append alone, against the raw ways to flush",
+        run: durable::alone,
+    },
+    Benchmark {
+        name: "committers",
+        about: "durable appends by 4, 16 and 64 committers, against a plain group commit",
+        run: durable::committers,
+    },
+];
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if arguments.list {
         for benchmark in ALL {
-            println!("{:14} {}", benchmark.name, benchmark.about);
+            println!("{:12} {}", benchmark.name, benchmark.about);
         }
         return ExitCode::SUCCESS;
+    }
+    if let Some(name) = arguments.names.iter().find(|name| ALL.iter().all(|known| known.name != **name)) {
+        eprintln!("no benchmark is called {name}: `cargo xtask bench -- --list` names them");
+        return ExitCode::from(2);
     }
     match run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
@@ -67,27 +121,29 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(arguments: &Arguments) -> Result<(), String> {
-    if let Some(name) = arguments.only.iter().find(|name| ALL.iter().all(|known| known.name != **name)) {
-        return Err(format!("no benchmark is called {name}: `cargo xtask bench --list` names them"));
-    }
-    std::fs::create_dir_all(&arguments.dir)
-        .map_err(|error| format!("cannot make {}: {error}", arguments.dir.display()))?;
-    let settings = Settings { dir: arguments.dir.clone() };
-    let mut comparisons = Vec::new();
+fn run(arguments: &Arguments) -> Result<(), BenchError> {
+    std::fs::create_dir_all(&arguments.dir).during("making the folder to measure in")?;
+    let settings = Settings { dir: arguments.dir.clone(), quick: arguments.quick };
+    let mut reports = Vec::new();
     for benchmark in ALL {
-        if arguments.only.is_empty() || arguments.only.iter().any(|name| name == benchmark.name) {
+        if arguments.names.is_empty() || arguments.names.iter().any(|name| name == benchmark.name) {
             println!("{}: {}", benchmark.name, benchmark.about);
-            let comparison =
-                (benchmark.run)(&settings).map_err(|error| format!("{}: {error}", benchmark.name))?;
-            println!("{comparison}");
-            comparisons.push((benchmark.name, comparison));
+            let start = Instant::now();
+            let report = (benchmark.run)(&settings).during(benchmark.name)?;
+            for comparison in &report.comparisons {
+                println!("{comparison}");
+            }
+            println!("  ({:.0} s)\n", start.elapsed().as_secs_f64());
+            reports.push((benchmark.name, report));
         }
     }
+    println!("{}", measure::table(&reports));
+    if settings.quick {
+        println!("A quick run: these figures say only that the benchmarks work.");
+    }
     if let Some(file) = &arguments.json {
-        let text = serde_json::to_string_pretty(&measure::json(&comparisons)).expect("plain values");
-        std::fs::write(file, text + "\n")
-            .map_err(|error| format!("cannot write {}: {error}", file.display()))?;
+        let text = serde_json::to_string_pretty(&measure::json(&reports)).expect("plain values");
+        std::fs::write(file, text + "\n").during("writing the figures")?;
     }
     Ok(())
 }

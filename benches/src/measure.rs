@@ -1,40 +1,31 @@
 //! Measuring in turn, and telling what came out.
 //!
-//! A [`Contender`] yields one number each time it is run. [`compare`] runs all contenders one after the other, [`RUNS`]
-//! times over, so that drift of the machine falls on all alike. The first contender is the base that ratios refer to.
+//! A benchmark runs its contenders one after the other, round by round, so that drift of the machine falls on all alike. A
+//! [`Series`] holds one number for each round; a [`Judged`] figure is the ratio of two series, round by round, beside the
+//! target it is held to. The first series of a [`Comparison`] is the base that the others are shown against.
 
 use std::fmt;
 
 use serde_json::{Value, json};
 
-/// How often each contender is run.
-pub(crate) const RUNS: usize = 5;
-
-/// One thing to measure.
-pub(crate) struct Contender<'a> {
+/// What one contender came to: a number for each round.
+#[derive(Clone, Debug)]
+pub(crate) struct Series {
     /// What it is, for the table.
     pub(crate) name: String,
-    /// One run of it: the figure, in the comparison's unit.
-    pub(crate) run: Box<dyn FnMut() -> std::io::Result<f64> + 'a>,
-}
-
-/// The figures of contenders that ran in turn.
-pub(crate) struct Comparison {
-    /// The unit of every figure, such as `µs` or `records/s`.
-    pub(crate) unit: &'static str,
-    /// One for each contender, in their order.
-    pub(crate) figures: Vec<Figure>,
-}
-
-/// What one contender came to.
-pub(crate) struct Figure {
-    /// The contender's name.
-    pub(crate) name: String,
-    /// The figure of each run, in the order they ran.
+    /// In the order they ran.
     pub(crate) runs: Vec<f64>,
 }
 
-impl Figure {
+impl Series {
+    pub(crate) fn new(name: impl Into<String>) -> Series {
+        Series { name: name.into(), runs: Vec::new() }
+    }
+
+    pub(crate) fn push(&mut self, value: f64) {
+        self.runs.push(value);
+    }
+
     /// The run in the middle.
     pub(crate) fn median(&self) -> f64 {
         let sorted = self.sorted();
@@ -48,29 +39,99 @@ impl Figure {
     }
 
     fn sorted(&self) -> Vec<f64> {
-        assert!(!self.runs.is_empty(), "a figure without a run");
+        assert!(!self.runs.is_empty(), "{}: a series without a run", self.name);
         let mut sorted = self.runs.clone();
         sorted.sort_by(f64::total_cmp);
         sorted
     }
+
+    /// This divided by `base`, round by round.
+    pub(crate) fn over(&self, base: &Series) -> Vec<f64> {
+        self.with(base, |own, base| own / base)
+    }
+
+    /// Both joined round by round.
+    pub(crate) fn with(&self, other: &Series, join: impl Fn(f64, f64) -> f64) -> Vec<f64> {
+        assert_eq!(self.runs.len(), other.runs.len(), "{} and {} ran in turn", self.name, other.name);
+        self.runs.iter().zip(&other.runs).map(|(own, other)| join(*own, *other)).collect()
+    }
 }
 
-/// Runs all contenders in turn, [`RUNS`] times over.
-///
-/// # Errors
-///
-/// The first error of any run, with nothing measured.
-pub(crate) fn compare(unit: &'static str, mut contenders: Vec<Contender<'_>>) -> std::io::Result<Comparison> {
-    let mut figures: Vec<Figure> = contenders
-        .iter()
-        .map(|contender| Figure { name: contender.name.clone(), runs: Vec::with_capacity(RUNS) })
-        .collect();
-    for _ in 0..RUNS {
-        for (contender, figure) in contenders.iter_mut().zip(&mut figures) {
-            figure.runs.push((contender.run)()?);
+/// The figures of contenders that ran in turn.
+#[derive(Clone, Debug)]
+pub(crate) struct Comparison {
+    /// What was compared.
+    pub(crate) title: String,
+    /// The unit of every figure, such as `µs` or `records/s`.
+    pub(crate) unit: &'static str,
+    /// One for each contender; the first is the base.
+    pub(crate) series: Vec<Series>,
+}
+
+/// What a figure is held to.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Target {
+    AtLeast(f64),
+    AtMost(f64),
+}
+
+impl Target {
+    fn met_by(self, value: f64) -> bool {
+        match self {
+            Target::AtLeast(least) => value >= least,
+            Target::AtMost(most) => value <= most,
         }
     }
-    Ok(Comparison { unit, figures })
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Target::AtLeast(least) => write!(f, "≥ {least}"),
+            Target::AtMost(most) => write!(f, "≤ {most}"),
+        }
+    }
+}
+
+/// A figure that has a target.
+#[derive(Clone, Debug)]
+pub(crate) struct Judged {
+    pub(crate) figure: Series,
+    pub(crate) target: Target,
+}
+
+impl Judged {
+    pub(crate) fn new(figure: impl Into<String>, target: Target, runs: Vec<f64>) -> Judged {
+        Judged { figure: Series { name: figure.into(), runs }, target }
+    }
+
+    pub(crate) fn met(&self) -> bool {
+        self.target.met_by(self.figure.median())
+    }
+}
+
+/// What one benchmark found.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Report {
+    pub(crate) comparisons: Vec<Comparison>,
+    pub(crate) judged: Vec<Judged>,
+}
+
+impl Report {
+    /// Keeps what was compared, the base first.
+    pub(crate) fn compare<'a>(
+        &mut self,
+        title: impl Into<String>,
+        unit: &'static str,
+        series: impl IntoIterator<Item = &'a Series>,
+    ) {
+        let series = series.into_iter().cloned().collect();
+        self.comparisons.push(Comparison { title: title.into(), unit, series });
+    }
+
+    pub(crate) fn judge(&mut self, figure: impl Into<String>, target: Target, runs: Vec<f64>) {
+        self.judged.push(Judged::new(figure, target, runs));
+    }
 }
 
 /// The value below which half of the samples lie (the upper of two middles).
@@ -82,36 +143,76 @@ pub(crate) fn median_of(samples: &mut [f64]) -> f64 {
 
 impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let width = self.figures.iter().map(|figure| figure.name.chars().count()).max().unwrap_or(0);
-        let head = format!("median, {}", self.unit);
-        writeln!(f, "  {:width$}  {head:>16}  {:>27}  {:>7}", "", "lowest – highest of 5", "ratio")?;
-        let base = self.figures.first().map(Figure::median);
-        for figure in &self.figures {
-            let (lowest, highest) = figure.spread();
-            let spread = format!("{} – {}", short(lowest), short(highest));
-            let ratio = base.map_or(f64::NAN, |base| figure.median() / base);
-            let median = short(figure.median());
-            writeln!(f, "  {:width$}  {median:>16}  {spread:>27}  {ratio:>7.2}", figure.name)?;
+        let width = self.series.iter().map(|series| series.name.chars().count()).max().unwrap_or(0);
+        writeln!(f, "  {}, {}: median (lowest – highest), ratio to the first", self.title, self.unit)?;
+        let base = self.series.first().map_or(f64::NAN, Series::median);
+        for series in &self.series {
+            let (lowest, highest) = series.spread();
+            let spread = format!("({} – {})", short(lowest), short(highest));
+            let (median, ratio) = (short(series.median()), short(series.median() / base));
+            writeln!(f, "    {:width$}  {median:>10}  {spread:>23}  {ratio:>7}", series.name)?;
         }
         Ok(())
     }
 }
 
 /// A number with about three digits that say something.
-fn short(value: f64) -> String {
-    if value.abs() >= 100.0 { format!("{value:.0}") } else { format!("{value:.2}") }
+pub(crate) fn short(value: f64) -> String {
+    if value.abs() >= 1e6 {
+        format!("{:.2} M", value / 1e6)
+    } else if value.abs() >= 1e5 {
+        format!("{:.0} k", value / 1e3)
+    } else if value.abs() >= 100.0 {
+        format!("{value:.0}")
+    } else {
+        format!("{value:.2}")
+    }
 }
 
-/// All comparisons as one object: benchmark → unit and contenders, each with its runs.
-pub(crate) fn json(comparisons: &[(&str, Comparison)]) -> Value {
+/// The judged figures as one table in Markdown.
+pub(crate) fn table(reports: &[(&str, Report)]) -> String {
+    let mut text = String::from("| figure | target | median (lowest – highest) | |\n|---|---|---|---|\n");
+    for judged in reports.iter().flat_map(|(_, report)| &report.judged) {
+        let (lowest, highest) = judged.figure.spread();
+        let (name, target, median) = (&judged.figure.name, judged.target, short(judged.figure.median()));
+        let verdict = if judged.met() { "ok" } else { "miss" };
+        text += &format!(
+            "| {name} | {target} | {median} ({} – {}) | {verdict} |\n",
+            short(lowest),
+            short(highest)
+        );
+    }
+    text
+}
+
+/// All reports as one object: benchmark → comparisons and judged figures, each with its runs.
+pub(crate) fn json(reports: &[(&str, Report)]) -> Value {
+    let series =
+        |series: &Series| json!({ "name": series.name, "median": series.median(), "runs": series.runs });
     let mut all = serde_json::Map::new();
-    for (name, comparison) in comparisons {
-        let figures: Vec<Value> = comparison
-            .figures
+    for (name, report) in reports {
+        let comparisons: Vec<Value> = report
+            .comparisons
             .iter()
-            .map(|figure| json!({ "name": figure.name, "median": figure.median(), "runs": figure.runs }))
+            .map(|comparison| {
+                let contenders: Vec<Value> = comparison.series.iter().map(series).collect();
+                json!({ "title": comparison.title, "unit": comparison.unit, "contenders": contenders })
+            })
             .collect();
-        all.insert((*name).to_string(), json!({ "unit": comparison.unit, "figures": figures }));
+        let judged: Vec<Value> = report
+            .judged
+            .iter()
+            .map(|judged| {
+                json!({
+                    "figure": judged.figure.name,
+                    "target": judged.target.to_string(),
+                    "median": judged.figure.median(),
+                    "runs": judged.figure.runs,
+                    "met": judged.met(),
+                })
+            })
+            .collect();
+        all.insert((*name).to_string(), json!({ "comparisons": comparisons, "figures": judged }));
     }
     Value::Object(all)
 }
@@ -119,40 +220,34 @@ pub(crate) fn json(comparisons: &[(&str, Comparison)]) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::cell::RefCell;
 
-    #[test]
-    fn contenders_alternate_and_the_median_and_spread_are_of_five() {
-        let order = RefCell::new(String::new());
-        let mut values = [9.0, 1.0, 5.0, 3.0, 7.0].into_iter();
-        let first = Contender {
-            name: "first".into(),
-            run: Box::new(|| {
-                order.borrow_mut().push('a');
-                Ok(values.next().unwrap())
-            }),
-        };
-        let second = Contender {
-            name: "second".into(),
-            run: Box::new(|| {
-                order.borrow_mut().push('b');
-                Ok(10.0)
-            }),
-        };
-        let comparison = compare("µs", vec![first, second]).unwrap();
-        assert_eq!(*order.borrow(), "ababababab");
-        assert!((comparison.figures[0].median() - 5.0).abs() < 1e-9);
-        assert_eq!(comparison.figures[0].spread(), (1.0, 9.0));
-        let table = comparison.to_string();
-        assert!(table.lines().last().unwrap().trim_end().ends_with("2.00"), "{table}");
-        let json = json(&[("x", comparison)]);
-        assert_eq!(json["x"]["figures"][0]["runs"].as_array().unwrap().len(), RUNS);
+    fn series(name: &str, runs: &[f64]) -> Series {
+        Series { name: name.into(), runs: runs.to_vec() }
     }
 
     #[test]
-    fn an_error_of_a_run_is_the_comparison_s() {
-        let failing =
-            Contender { name: "fails".into(), run: Box::new(|| Err(std::io::Error::other("no medium"))) };
-        assert!(compare("µs", vec![failing]).is_err());
+    fn a_ratio_is_taken_round_by_round_before_its_median() {
+        let raw = series("raw", &[1.0, 10.0, 2.0]);
+        let measured = series("measured", &[2.0, 10.0, 1.0]);
+        assert_eq!(measured.over(&raw), [2.0, 1.0, 0.5]);
+        let judged = Judged::new("a figure", Target::AtLeast(1.0), measured.over(&raw));
+        assert_eq!(judged.figure.spread(), (0.5, 2.0));
+        assert!(judged.met());
+        assert!(!Judged::new("a figure", Target::AtMost(0.9), measured.over(&raw)).met());
+    }
+
+    #[test]
+    fn the_table_and_the_object_hold_every_figure() {
+        let mut report = Report::default();
+        let raw = series("raw", &[100.0; 5]);
+        let measured = series("measured", &[120.0, 90.0, 110.0, 300.0, 110.0]);
+        report.compare("times", "µs", [&raw, &measured]);
+        report.judge("measured ÷ raw", Target::AtMost(1.1), measured.over(&raw));
+        let reports = [("x", report)];
+        assert!(table(&reports).contains("| measured ÷ raw | ≤ 1.1 | 1.10 (0.90 – 3.00) | ok |"));
+        let json = json(&reports);
+        assert_eq!(json["x"]["figures"][0]["met"], true);
+        assert_eq!(json["x"]["comparisons"][0]["contenders"][1]["runs"].as_array().unwrap().len(), 5);
+        assert!(reports[0].1.comparisons[0].to_string().lines().last().unwrap().trim_end().ends_with("1.10"));
     }
 }

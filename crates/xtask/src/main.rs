@@ -47,7 +47,7 @@ enum Task {
     },
     /// Boot a virtual machine with a kernel RDMA device and run the tests of windlass-verbs in it, or a command
     Guest(guest::Arguments),
-    /// Run the benchmarks (release build); arguments go to them: `cargo xtask bench -- --help`
+    /// Run the benchmarks (release build), all or those named; arguments go to them: `cargo xtask bench -- --help`
     Bench {
         /// What the benchmarks' own program is given
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]

@@ -13,6 +13,7 @@ use super::{Disk, DiskFile, DiskMap, Errno, RealDisk};
 
 const RECORD_BYTES: u64 = 256;
 const PAGE_BYTES: u64 = 4096;
+const FILE: &str = "flushing";
 
 /// A way to make an append durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,29 +65,65 @@ pub fn run(
     now_ns: &dyn Fn() -> u64,
 ) -> std::io::Result<Outcome> {
     let disk = RealDisk::open(folder)?;
-    let path = folder.join("flushing");
     let start = now_ns();
-    fill(way, &disk, &path, file_bytes)?;
+    let mut appender = Appender::new(way, folder, file_bytes)?;
     let fill_ns = now_ns() - start;
     let before = disk.device_written_bytes();
-    let mut append = appender(way, &disk, &path, file_bytes)?;
     let mut times = Vec::new();
-    for number in 0..appends {
+    for _ in 0..appends {
         let start = now_ns();
-        append(PAGE_BYTES + number * RECORD_BYTES % (file_bytes - PAGE_BYTES))?;
+        appender.append()?;
         times.push(now_ns() - start);
     }
     let device =
         disk.device_written_bytes().zip(before).map(|(after, before)| (after - before) / appends.max(1));
-    disk.remove("flushing")?;
+    disk.remove(FILE)?;
     times.sort_unstable();
     Ok(Outcome { median_ns: times[times.len() / 2], device_bytes_each: device, fill_ns })
+}
+
+/// One way at work on a file of its own, for those who let several take turns.
+pub struct Appender {
+    append: Append,
+    file_bytes: u64,
+    number: u64,
+}
+
+impl std::fmt::Debug for Appender {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Appender").field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
+impl Appender {
+    /// Makes the file in an empty folder and fills it.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`].
+    pub fn new(way: Way, folder: &Path, file_bytes: u64) -> std::io::Result<Appender> {
+        let disk = RealDisk::open(folder)?;
+        let path = folder.join(FILE);
+        fill(way, &disk, &path, file_bytes)?;
+        Ok(Appender { append: appender(way, &disk, &path, file_bytes)?, file_bytes, number: 0 })
+    }
+
+    /// Appends one record of 256 B and makes it durable; at the file's end it begins again.
+    ///
+    /// # Errors
+    ///
+    /// What the system answers.
+    pub fn append(&mut self) -> std::io::Result<()> {
+        let at = PAGE_BYTES + self.number * RECORD_BYTES % (self.file_bytes - PAGE_BYTES);
+        self.number += 1;
+        (self.append)(at)
+    }
 }
 
 fn fill(way: Way, disk: &RealDisk, path: &Path, file_bytes: u64) -> std::io::Result<()> {
     match way {
         Way::SmallFoliosMsync | Way::PwriteFdatasync | Way::DirectDsync => {
-            let file = disk.create("flushing")?;
+            let file = disk.create(FILE)?;
             file.allocate(file_bytes)?;
             file.sync()?;
         }
@@ -118,7 +155,7 @@ fn appender(way: Way, disk: &RealDisk, path: &Path, file_bytes: u64) -> std::io:
     let record = [0xA5; 256];
     Ok(match way {
         Way::SmallFoliosMsync | Way::LargeFoliosMsync | Way::DirectZerosMsync => {
-            let map = disk.open("flushing", super::Access::ReadWrite)?.map(file_bytes)?;
+            let map = disk.open(FILE, super::Access::ReadWrite)?.map(file_bytes)?;
             Box::new(move |at| {
                 map.memory().copy_in(at, &record);
                 let page = at / PAGE_BYTES * PAGE_BYTES;
@@ -126,7 +163,7 @@ fn appender(way: Way, disk: &RealDisk, path: &Path, file_bytes: u64) -> std::io:
             })
         }
         Way::PwriteFdatasync => {
-            let file = disk.open("flushing", super::Access::ReadWrite)?;
+            let file = disk.open(FILE, super::Access::ReadWrite)?;
             Box::new(move |at| {
                 file.write_at(&record, at)?;
                 Ok(file.sync()?)
