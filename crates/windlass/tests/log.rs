@@ -203,6 +203,53 @@ fn the_cap_is_an_error_of_append_a_warning_and_ends_with_a_trim() {
     log.close().unwrap();
 }
 
+/// Keeps what is logged, by level and message.
+#[derive(Clone, Default)]
+struct Lines(std::sync::Arc<std::sync::Mutex<Vec<(slog::Level, String)>>>);
+
+impl slog::Drain for Lines {
+    type Ok = ();
+    type Err = slog::Never;
+
+    fn log(&self, record: &slog::Record<'_>, _: &slog::OwnedKVList) -> Result<(), slog::Never> {
+        self.0.lock().unwrap().push((record.level(), record.msg().to_string()));
+        Ok(())
+    }
+}
+
+#[test]
+fn a_log_that_is_nearly_full_says_so_in_one_line_and_counts_what_it_does() {
+    let folder = folder();
+    let lines = Lines::default();
+    let logger = slog::Logger::root(slog::Fuse(lines.clone()), slog::o!());
+    let log = small().retention_bytes(256 << 10).logger(logger).create(folder.path()).unwrap();
+    let mut payload_bytes = 0;
+    let mut records = 0;
+    while log.append_wait_blocking(&[3; 1000], soon()).is_ok() {
+        (records, payload_bytes) = (records + 1, payload_bytes + 1000);
+        let _ = log.metrics();
+    }
+    let _proof = log.commit_blocking(log.info().tail, Level::Local).unwrap();
+    let warnings = lines.0.lock().unwrap().iter().filter(|(level, _)| *level == slog::Level::Warning).count();
+    assert_eq!(warnings, 1);
+    let metrics = log.metrics();
+    assert_eq!(metrics.payload_bytes, payload_bytes);
+    assert!(metrics.records >= records, "with segment starts and filler");
+    assert_eq!(metrics.group_commits.count, metrics.flushes);
+    assert!(metrics.flush_ns.sum > 0 && metrics.flush_bytes.sum > 0);
+    assert_eq!(metrics.persisted, metrics.tail);
+    if let Some(ratio) = metrics.device_bytes_per_payload_byte() {
+        assert!(ratio >= 0.0);
+    }
+    let text = metrics.to_prometheus("log=\"test\"");
+    assert!(
+        text.contains(&format!("windlass_payload_bytes_total{{log=\"test\"}} {payload_bytes}\n")),
+        "{text}"
+    );
+    assert!(text.contains("windlass_retention_warning{log=\"test\"} 1\n"));
+    log.close().unwrap();
+}
+
 #[test]
 fn a_truncation_is_durable_before_it_returns_and_its_suffix_never_comes_back_kind_42() {
     let folder = folder();

@@ -23,6 +23,8 @@ pub struct Drained {
     pub to: Lsn,
     /// Records passed, of every kind.
     pub records: usize,
+    /// Bytes of payload that the application's records among them hold, with the frames of its batches.
+    pub payload_bytes: u64,
     /// Why it stopped.
     pub state: DrainState,
 }
@@ -94,15 +96,20 @@ impl Drain {
     /// [`DrainError`]: the memory is damaged. The drained LSN stands before the record; calling again gives the same error.
     pub fn poll(&mut self, records_max: usize) -> Result<Drained, DrainError> {
         let from = self.at;
-        let mut records = 0;
-        let result = self.pass(records_max, &mut records);
+        let (mut records, mut payload_bytes) = (0, 0);
+        let result = self.pass(records_max, &mut records, &mut payload_bytes);
         if self.at != from {
             self.handoff.window.pass(self.at);
         }
-        Ok(Drained { from, to: self.at, records, state: result? })
+        Ok(Drained { from, to: self.at, records, payload_bytes, state: result? })
     }
 
-    fn pass(&mut self, records_max: usize, records: &mut usize) -> Result<DrainState, DrainError> {
+    fn pass(
+        &mut self,
+        records_max: usize,
+        records: &mut usize,
+        payload_bytes: &mut u64,
+    ) -> Result<DrainState, DrainError> {
         let (tail, sealed) = self.handoff.window.tail();
         loop {
             if self.at == tail {
@@ -113,18 +120,21 @@ impl Drain {
             }
             if self.handoff.geometry().is_first_record(self.at) {
                 self.start_segment();
-            } else if !self.pass_record(tail)? {
-                return Ok(DrainState::Waiting { lsn: self.at });
+            } else {
+                match self.pass_record(tail)? {
+                    Some(bytes) => *payload_bytes += bytes,
+                    None => return Ok(DrainState::Waiting { lsn: self.at }),
+                }
             }
             *records += 1;
         }
     }
 
-    /// Whether the record at the drain's position is published; if so, passes it.
+    /// Passes the record at the drain's position, if it is published, and answers the bytes of payload that are the application's.
     #[inline]
-    fn pass_record(&mut self, tail: Lsn) -> Result<bool, DrainError> {
+    fn pass_record(&mut self, tail: Lsn) -> Result<Option<u64>, DrainError> {
         let Handoff { window, key, .. } = &*self.handoff;
-        let Some(words) = window.published(self.at, key.publish_word(self.at)) else { return Ok(false) };
+        let Some(words) = window.published(self.at, key.publish_word(self.at)) else { return Ok(None) };
         let geometry = window.geometry();
         let header = RecordHeader::decode_words(words, self.at, geometry.room(self.at), key)
             .map_err(|error| DrainError::Header { error })?;
@@ -134,7 +144,8 @@ impl Drain {
         }
         self.chain.extend_words(words);
         self.at = end;
-        Ok(true)
+        let own = matches!(header.kind, RecordKind::Data | RecordKind::Batch);
+        Ok(Some(if own { u64::from(header.payload_bytes) } else { 0 }))
     }
 
     /// Publishes the segment-start record at the drain's position: only here is the chain known.

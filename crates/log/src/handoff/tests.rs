@@ -51,7 +51,10 @@ fn the_first_record_stands_behind_the_segment_start() {
     assert_eq!(at.start, Lsn(SEGMENT_HEADER_BYTES + SEGMENT_START_BYTES));
     assert_eq!(at.end, Lsn(at.start.0 + 40));
     let drained = drain.poll(10).unwrap();
-    assert_eq!(drained, Drained { from: Lsn(4096), to: at.end, records: 2, state: DrainState::Idle });
+    assert_eq!(
+        drained,
+        Drained { from: Lsn(4096), to: at.end, records: 2, payload_bytes: 5, state: DrainState::Idle }
+    );
     assert_eq!(header(&handoff, &memories, Lsn(4096)).kind, RecordKind::SegmentStart);
     let first = header(&handoff, &memories, at.start);
     assert_eq!((first.kind, first.payload_bytes), (RecordKind::Data, 5));

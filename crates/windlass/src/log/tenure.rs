@@ -134,6 +134,7 @@ impl Tenure {
                 Err(error) => return Err(Failure::Scribbled { cause: error.to_string().into() }),
             };
             meters.records.add(round.records as u64);
+            meters.payload_bytes.add(round.payload_bytes);
             if round.to > round.from {
                 self.watermarks.drained.advance(round.to).wake();
             }
