@@ -125,7 +125,7 @@ impl<F: Fabric> Incoming<F> {
                 inline_bytes: if inline { inline_bytes } else { 0 },
             },
         )?;
-        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::WINDOW_BIND;
+        let access = Access::LOCAL_WRITE | Access::WINDOW_BIND;
         let slots = Buffer::new(fabric, slots::slots_bytes(notice_slots), access)?;
         let scratch = Buffer::new(fabric, slots::STRIDE_BYTES, Access::NONE)?;
         let slots_window = match purpose {

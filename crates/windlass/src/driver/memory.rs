@@ -90,7 +90,8 @@ impl<F: Fabric> Segments<F> {
                 SegmentError::Store(error)
             }
         })?;
-        let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE | Access::WINDOW_BIND;
+        // No remote access but through windows: a region that is open itself has a key that is good on every connection.
+        let access = Access::LOCAL_WRITE | Access::WINDOW_BIND;
         let region = fabric
             .register(Arc::new(SegmentMemory(memory.clone())), access)
             .map_err(|cause| SegmentError::Register { segment, cause })?;

@@ -143,7 +143,7 @@ impl<F: Fabric> Outgoing<F> {
                 inline_bytes: if inline { inline_bytes } else { 0 },
             },
         )?;
-        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::WINDOW_BIND;
+        let access = Access::LOCAL_WRITE | Access::WINDOW_BIND;
         let acknowledgement = Buffer::new(fabric, slots::STRIDE_BYTES, access)?;
         let scratch = Buffer::new(fabric, slots::slots_bytes(notice_slots), Access::NONE)?;
         let acknowledgement_window = match purpose {
@@ -445,9 +445,10 @@ pub(crate) fn parts(geometry: Geometry, range: LsnRange) -> [Option<LsnRange>; 2
         return [some(range.start, range.end), None];
     }
     let second = geometry.first_record(first + 1);
-    assert!(range.end <= geometry.base(first + 2), "a batch spans at most two segments, not {range}");
+    // The end of a full segment is the next one's first record: nothing of that is sent yet.
+    assert!(range.end <= geometry.first_record(first + 2), "a batch spans at most two segments, not {range}");
     let head = some(range.start, next);
-    let tail = some(second, range.end.max(second));
+    let tail = some(second, range.end.clamp(second, geometry.base(first + 2)));
     if head.is_some() { [head, tail] } else { [tail, None] }
 }
 
@@ -466,5 +467,8 @@ mod tests {
         assert_eq!(parts(g, range(5000, s + 4096)), [Some(range(5000, s)), None]);
         let both = [Some(range(5000, s)), Some(range(s + 4096, s + 4200))];
         assert_eq!(parts(g, range(5000, s + 4200)), both);
+        // Both to their ends.
+        let full = [Some(range(5000, s)), Some(range(s + 4096, 2 * s))];
+        assert_eq!(parts(g, range(5000, 2 * s + 4096)), full);
     }
 }
