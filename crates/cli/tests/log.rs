@@ -257,6 +257,28 @@ fn after_a_clean_close_any_changed_byte_is_damage_and_named() {
     place.ok(&["verify", "LOG"], b"");
 }
 
+#[test]
+fn verifying_takes_the_same_memory_however_long_the_log_or_a_record_is() {
+    let place = Place::new();
+    place.ok(&["create", "LOG", "--segment-bytes", "33554432"], b"");
+    let big = vec![b'b'; 24 << 20];
+    place.ok(&["append", "LOG", "--file", "-", "--frame", "25165824", "--quiet"], &big);
+    place.ok(&["append", "LOG", "--file", "-", "--quiet"], &b"a line of text in a log\n".repeat(300_000));
+    let run = |limit_kib: u32, what: &str| {
+        let script = format!("ulimit -v {limit_kib} && exec \"$0\" log {what} \"$1\" > /dev/null");
+        let mut command = Command::new("sh");
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_windlass")]).arg(place.log());
+        command.output().unwrap()
+    };
+    // What the program itself takes.
+    let bare = (1..).map(|mib| mib << 10).find(|kib| run(*kib, "info").status.success()).unwrap();
+    assert!(run(bare + 2048, "verify").status.success(), "2 MiB more than `info` are enough");
+    assert!(
+        !run(bare + 2048, "read").status.success(),
+        "reading takes the record's length: the limit limits"
+    );
+}
+
 /// Every file of a folder with what is in it.
 fn snapshot(folder: &Path) -> Vec<(String, Vec<u8>)> {
     let mut files: Vec<_> = std::fs::read_dir(folder)

@@ -176,7 +176,7 @@ pub enum ReadError {
         "the log ended at LSN {end} while the subscription waited: subscribe again on the log that followed"
     )]
     Ended {
-        /// Up to where the subscription may have read.
+        /// Up to where the reader may have read.
         end: Lsn,
     },
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use windlass_log::{Geometry, OpenMode};
+use windlass_log::{Geometry, LogId, OpenMode};
 
 use crate::commit::Level;
 use crate::error::{CreateError, OpenError};
@@ -26,6 +26,7 @@ pub struct Options {
     pub(crate) ahead_segments: u64,
     pub(crate) reservation_limit: Duration,
     pub(crate) any_filesystem: bool,
+    pub(crate) log_id: Option<LogId>,
     pub(crate) threads: bool,
     pub(crate) logger: slog::Logger,
 }
@@ -40,6 +41,7 @@ impl Default for Options {
             ahead_segments: 2,
             reservation_limit: Duration::from_secs(10),
             any_filesystem: false,
+            log_id: None,
             threads: true,
             logger: slog::Logger::root(slog::Discard, slog::o!()),
         }
@@ -103,6 +105,14 @@ impl Options {
     #[must_use]
     pub fn any_filesystem(mut self, any_filesystem: bool) -> Options {
         self.any_filesystem = any_filesystem;
+        self
+    }
+
+    /// Open only the log of this identity (as [`Info::log_id`](crate::Info::log_id) tells it): another log in the folder is refused. A new log gets
+    /// this identity. Default: any, and a new log gets a random one.
+    #[must_use]
+    pub fn log_id(mut self, log_id: LogId) -> Options {
+        self.log_id = Some(log_id);
         self
     }
 

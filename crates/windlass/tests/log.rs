@@ -262,6 +262,9 @@ fn a_truncation_is_durable_before_it_returns_and_its_suffix_never_comes_back_kin
         matches!(log.truncate(Lsn(cut.0 + 8)), Err(TruncateError::InsideRecord { record, .. }) if record == cut)
     );
     assert!(matches!(log.truncate(Lsn(records[899].end.0 + 8)), Err(TruncateError::Beyond { .. })));
+    let _proof = log.commit_blocking(records[899].end, Level::Local).unwrap();
+    let mut behind = log.read_from(records[390].start).unwrap();
+    let mut following = log.subscribe(records[899].end, Level::Local).unwrap();
     let pending = log.commit(records[899].end, Level::Local);
     let next = log.truncate(cut).unwrap();
     assert_eq!(next.info().tail, cut);
@@ -271,6 +274,11 @@ fn a_truncation_is_durable_before_it_returns_and_its_suffix_never_comes_back_kin
     );
     assert!(matches!(log.truncate(cut), Err(TruncateError::Sealed { .. })));
     drop(pending);
+    for record in &records[390..400] {
+        assert_eq!(behind.next().unwrap().lsn, record.start);
+    }
+    assert!(matches!(behind.next(), Err(ReadError::Ended { end }) if end == cut), "an end, not damage");
+    assert!(matches!(following.next_blocking(None), Err(ReadError::Ended { .. })));
     assert_eq!(next.outcome(first_epoch, records[400].start), Outcome::Cut);
     assert_eq!(next.outcome(first_epoch, records[399].start), Outcome::Committed);
     assert_eq!(next.outcome(first_epoch, records[899].start), Outcome::Cut);
@@ -360,6 +368,21 @@ fn a_log_that_was_closed_answers_so() {
     drop(log);
     let clean = ReadOnly::open(folder.path(), OpenMode::Strict).unwrap();
     assert!(clean.clean_tail().is_some(), "dropping the last handle closes cleanly");
+}
+
+#[test]
+fn a_folder_of_another_log_is_refused() {
+    let (folder, other) = (folder(), folder());
+    let log = small().create(folder.path()).unwrap();
+    let log_id = log.info().log_id;
+    log.close().unwrap();
+    small().log_id(log_id).open(folder.path()).unwrap().close().unwrap();
+    small().create(other.path()).unwrap().close().unwrap();
+    let error = small().log_id(log_id).open(other.path()).unwrap_err();
+    let OpenError::Store(windlass::store::OpenError::ForeignLog { expected, .. }) = error else {
+        panic!("{error}")
+    };
+    assert_eq!(expected, log_id);
 }
 
 #[test]

@@ -12,6 +12,7 @@ use windlass_store::{PrepareError, Prepared};
 use super::open::install_ready;
 use super::shared::{Shared, locked};
 use super::tenure::Tenure;
+use crate::commit::Failure;
 
 /// How often the helper looks while appends come.
 const BUSY_PAUSE: Duration = Duration::from_micros(500);
@@ -122,7 +123,12 @@ impl Shared {
                 state.failure = None;
                 Step::Idle
             }
-            Err(error) => {
+            Err(PrepareError::Store(error)) => {
+                drop(state);
+                self.fail(Failure::Store { what: "preparing a segment", cause: error.to_string().into() });
+                return Step::Idle;
+            }
+            Err(error @ (PrepareError::Full { .. } | PrepareError::Disk(_))) => {
                 if state.failure.as_ref() != Some(&error) {
                     warn!(self.logger, "no segment could be made; appends will be refused when the ready ones are full";
                         "folder" => %self.folder.display(), "cause" => %error);

@@ -45,6 +45,8 @@ use tenure::Tenure;
 
 /// A log that is open for writing: one tenure of it. Cheap to clone; every clone may append from any thread.
 ///
+/// It belongs to the process that opened it: a child that was forked off does not inherit the mapping and must not use it (kind 60).
+///
 /// When the tenure ends (by [`Log::truncate`], [`Log::close`] or a takeover) appends through this handle and its clones answer
 /// `Sealed`. When the last handle is dropped the log is closed as by [`Log::close`], errors being logged.
 #[derive(Clone)]

@@ -128,7 +128,7 @@ impl Log {
         let Place { disk, around, log_id, clock } = place;
         let member = MemberId(0);
         let founding = Founding {
-            log_id,
+            log_id: options.log_id.unwrap_or(log_id),
             member,
             incarnation: around.incarnation,
             segment_bytes: options.segment_bytes,
@@ -174,6 +174,7 @@ fn folder_error(folder: &Path, errno: Errno) -> DiskError {
 fn store_options(options: &Options, retention_bytes: u64) -> windlass_store::Options {
     windlass_store::Options {
         mode: options.mode,
+        log_id: options.log_id,
         retention_bytes,
         segments_ahead: options.ahead_segments,
         unsafe_filesystem: if options.any_filesystem {

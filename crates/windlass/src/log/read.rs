@@ -178,7 +178,16 @@ impl Reader {
 
     fn advance(&mut self) -> Result<Found, ReadError> {
         let limit = self.limit();
-        self.items.advance(limit, &self.shared.folder, self.shared.geometry)
+        let found = self.items.advance(limit, &self.shared.folder, self.shared.geometry);
+        match found {
+            // What this tenure had there was cut: not damage, but the end of what this reader can know.
+            Err(ReadError::Damaged { lsn, .. })
+                if self.shared.media.superblock().history.epoch_at(lsn) > Some(self.tenure.epoch) =>
+            {
+                Err(ReadError::Ended { end: lsn })
+            }
+            found => found,
+        }
     }
 
     /// Where the next record is looked for.
