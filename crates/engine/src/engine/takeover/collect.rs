@@ -55,8 +55,12 @@ pub(super) fn choose(
         let of_member = remembered.filter(|witness| witness.member == *member).map(|witness| witness.mark);
         let lost =
             of_member.chain([summary.mark]).find(|mark| !reaches(summary, *mark) && !reaches(log, *mark));
-        // where placed counts, a member that lost its memory may have lost what was placed there.
-        let lost_memory = config.replicated_allowed && summary.memory_lost && !accept_memory_loss;
+        // where placed counts, a member that lost its memory may have lost what was placed there. A member that has never
+        // followed anybody may be one that came back with an empty disk (kind 55) to members that had not met it before: it, too,
+        // may have lost what it acknowledged. So a new group begins with all of its members.
+        let is_fresh = summary.history.entries().is_empty();
+        let lost_memory =
+            (is_fresh || config.replicated_allowed && summary.memory_lost) && !accept_memory_loss;
         match lost {
             Some(mark) => why = Some(Undecided::MarkNotReached { member: *member, mark: mark.lsn }),
             None if lost_memory => why = why.or(Some(Undecided::MemoryLost)),
