@@ -1,7 +1,7 @@
 //! Operations from standard input, one a line, each acknowledged on standard output once it is committed.
 //!
 //! ```text
-//!  in   WRITER NUMBER put KEY VALUE            out   ready                     the store is open
+//!  in   WRITER NUMBER put KEY VALUE            out   ready REPLAYED            the store is open
 //!       WRITER NUMBER delete KEY                     ok WRITER NUMBER          committed at the store's level
 //!       WRITER NUMBER batch KEY VALUE ...            error WRITER NUMBER WHY   not acknowledged
 //!       WRITER NUMBER checkpoint                     pair KEY VALUE            of a list
@@ -26,7 +26,7 @@ pub(crate) struct Args {
 
 /// Serves until the end of the input.
 pub(crate) fn run(store: &Store, args: &Args) -> Result<(), Box<dyn Error>> {
-    say("ready\n")?;
+    say(&format!("ready {}\n", store.stats().replayed))?;
     std::thread::scope(|scope| -> Result<(), Box<dyn Error>> {
         let mut queues = Vec::new();
         for writer in 0..args.writers {
