@@ -99,8 +99,9 @@ impl<'a> Feed<'a> {
             let due = start + length * (killed + 1) / (kills + 1);
             if killed < kills && now >= due && is_whole {
                 killed += 1;
-                // Mid-stream: with a full window under way.
+                // Mid-stream: with a full window under way, at any moment of its way.
                 self.fill(Instant::now());
+                std::thread::sleep(moment()?);
                 self.kill_primary()?;
             }
         }
@@ -330,6 +331,12 @@ impl<'a> Feed<'a> {
 
 fn defect(defect: Defect) -> Failure {
     Failure::new(Status::Damage, defect)
+}
+
+/// A random moment within about the time that a window takes.
+fn moment() -> Result<Duration, Failure> {
+    let random = getrandom::u32().map_err(|error| Failure::new(Status::System, error))?;
+    Ok(Duration::from_micros(u64::from(random % 1000)))
 }
 
 fn milliseconds(time: Duration) -> f64 {
