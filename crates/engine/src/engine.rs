@@ -43,6 +43,8 @@ pub struct Engine {
     following: Option<Following>,
     resync: Option<(MemberId, Session)>,
     snapshot: Option<Offer>,
+    /// The application's checkpoint, until the log has started again there.
+    installed: Option<Lsn>,
     reset: Option<crate::Token>,
     // As primary.
     tenure: Option<Tenure>,
@@ -108,6 +110,7 @@ impl Engine {
             following: None,
             resync: None,
             snapshot: None,
+            installed: None,
             reset: None,
             tenure: None,
             sealing: None,
@@ -264,7 +267,7 @@ impl Engine {
             Input::Fetched { token, valid_tail } => self.fetched(token, valid_tail),
             Input::FetchFailed { token } => self.fetch_failed(token),
             Input::Trim { to } => self.trim_wanted = self.trim_wanted.max(Some(to)),
-            Input::SnapshotInstalled { at } => self.snapshot_installed(at),
+            Input::SnapshotInstalled { at } => self.installed = self.installed.max(Some(at)),
             Input::Suspect => {
                 if self.candidacy.is_none() && self.sealing.is_none() {
                     self.campaign();
@@ -368,6 +371,7 @@ impl Engine {
             self.trim_as_primary();
             self.pump_sessions();
             self.pump_batches();
+            self.pump_snapshot();
             self.pump_backup();
             self.pump_flush();
             self.watch_pending();

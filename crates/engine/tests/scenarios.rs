@@ -28,6 +28,7 @@ macro_rules! scenarios {
 }
 
 scenarios! {
+    a_checkpoint_is_kept_until_it_can_be_used
     a_broken_connection_is_another_session
     a_candidate_at_work_draws_no_rivals
     a_failed_flush_is_final

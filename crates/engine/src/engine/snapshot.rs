@@ -7,8 +7,14 @@ use crate::history::trim;
 use crate::{Command, Event, Persisted, Token};
 
 impl Engine {
-    pub(super) fn snapshot_installed(&mut self, at: Lsn) {
-        let Some(offer) = self.snapshot.as_ref().filter(|_| !self.work_in_progress()) else { return };
+    /// Starts the log again at the checkpoint, once nothing else is being made durable: the input is kept until then.
+    pub(super) fn pump_snapshot(&mut self) {
+        let is_leading = self.tenure.is_some() || self.sealing.is_some() || self.candidacy.is_some();
+        if self.work_in_progress() || self.reset.is_some() || is_leading {
+            return;
+        }
+        let Some(offer) = &self.snapshot else { return };
+        let Some(at) = self.installed.take() else { return };
         let (primary, from) = (offer.primary, offer.trimmed);
         if at < from || at > offer.tail {
             return self.core.event(Event::SnapshotNeeded { primary, from });

@@ -215,7 +215,8 @@ impl Engine {
     }
 
     pub(super) fn tenure_fabric_down(&mut self, from: MemberId, session: Session) {
-        if self.peer_in(from, session).is_some_and(|peer| !matches!(peer.phase, Phase::Away { .. })) {
+        let was_used = |phase| matches!(phase, Phase::Adopting { .. } | Phase::Streaming);
+        if self.peer_in(from, session).is_some_and(|peer| was_used(peer.phase)) {
             self.restart_session(from);
         }
     }

@@ -257,7 +257,7 @@ impl Engine {
         }
         let offer = offer.clone();
         self.work = None;
-        self.snapshot = None;
+        (self.snapshot, self.installed) = (None, None);
         let limit = self.grant_limit();
         self.following = Some(Following::new(&offer, self.core.log.tail, limit));
         self.answer_adopted();

@@ -335,7 +335,7 @@ impl World {
     pub fn rot(&mut self, at: usize) -> bool {
         let trimmed = self.nodes[at].superblock.trimmed;
         let mark = self.nodes[at].superblock.mark.0;
-        if mark <= trimmed {
+        if mark <= trimmed || Persisted(mark) == DurableState::MARK_UNKNOWN {
             return false;
         }
         let mut record = trimmed;

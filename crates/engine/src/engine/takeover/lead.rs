@@ -65,6 +65,7 @@ impl Engine {
         self.tenure = Some(Tenure::new(epoch, token, &self.core.others(), at, now));
         self.set_phase(Phase::Start);
         self.accept_memory_loss = false;
+        (self.snapshot, self.installed) = (None, None);
         self.core.push(Command::StartTenure { token, quorum: fence, at });
     }
 }
