@@ -14,6 +14,14 @@ pub(crate) enum BenchError {
         /// The answer.
         cause: Box<dyn Error + Send + Sync>,
     },
+    /// A process of the benchmark's own gave up.
+    #[error("the process in the role of {role}: {said}")]
+    Child {
+        /// Its role.
+        role: &'static str,
+        /// Why.
+        said: String,
+    },
     /// A system call failed.
     #[error(transparent)]
     Io(#[from] io::Error),

@@ -6,10 +6,12 @@
 #![forbid(unsafe_code)]
 
 mod append;
+mod child;
 mod durable;
 mod error;
 mod flushing;
 mod measure;
+mod opening;
 mod plain;
 
 use std::path::PathBuf;
@@ -19,6 +21,7 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use error::{BenchError, During};
 use measure::Report;
+use serde::de::DeserializeOwned;
 
 #[derive(Parser)]
 #[command(name = "cargo xtask bench", about = "What windlass measures of itself")]
@@ -98,9 +101,20 @@ const ALL: &[Benchmark] = &[
         about: "durable appends by 4, 16 and 64 committers, against a plain group commit",
         run: durable::committers,
     },
+    Benchmark {
+        name: "opening",
+        about: "opening and reading 1 GiB after SIGKILL, against checksumming the same bytes",
+        run: opening::run,
+    },
 ];
 
 fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().collect();
+    if let [_, first, role, argument] = &words[..]
+        && first == child::ROLE
+    {
+        return ended(in_role(role, argument));
+    }
     let arguments = Arguments::parse();
     if arguments.list {
         for benchmark in ALL {
@@ -112,7 +126,24 @@ fn main() -> ExitCode {
         eprintln!("no benchmark is called {name}: `cargo xtask bench -- --list` names them");
         return ExitCode::from(2);
     }
-    match run(&arguments) {
+    ended(run(&arguments))
+}
+
+/// A process that the benchmarks have started.
+fn in_role(role: &str, argument: &str) -> Result<(), BenchError> {
+    match role {
+        opening::LOG_ROLE => opening::log_role(&parsed(argument)?),
+        opening::RAW_ROLE => opening::raw_role(&parsed(argument)?),
+        _ => panic!("no role is called {role}"),
+    }
+}
+
+fn parsed<A: DeserializeOwned>(argument: &str) -> Result<A, BenchError> {
+    serde_json::from_str(argument).during("reading a role's argument")
+}
+
+fn ended(outcome: Result<(), BenchError>) -> ExitCode {
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             eprintln!("{why}");
