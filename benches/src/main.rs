@@ -10,6 +10,7 @@ mod child;
 mod durable;
 mod error;
 mod flushing;
+mod group;
 mod measure;
 mod opening;
 mod plain;
@@ -106,6 +107,17 @@ const ALL: &[Benchmark] = &[
         about: "opening and reading 1 GiB after SIGKILL, against checksumming the same bytes",
         run: opening::run,
     },
+    Benchmark {
+        name: "latency",
+        about: "one replicated append at a time, against a loopback ping-pong",
+        run: group::latency,
+    },
+    Benchmark {
+        name: "throughput",
+        about: "replicated appends by 1, 16 and 64 callers, against a raw quorum log",
+        run: group::throughput,
+    },
+    Benchmark { name: "lag", about: "a group with one of three members stopped", run: group::lag::run },
 ];
 
 fn main() -> ExitCode {
@@ -134,6 +146,11 @@ fn in_role(role: &str, argument: &str) -> Result<(), BenchError> {
     match role {
         opening::LOG_ROLE => opening::log_role(&parsed(argument)?),
         opening::RAW_ROLE => opening::raw_role(&parsed(argument)?),
+        group::member::ROLE => group::member::role(&parsed(argument)?),
+        group::quorum::ROLE => group::quorum::role(&parsed(argument)?),
+        group::quorum::BACKUP_ROLE => group::quorum::backup_role(&parsed(argument)?),
+        group::clients::ROLE => group::clients::role(),
+        group::pingpong::ROLE => group::pingpong::role(),
         _ => panic!("no role is called {role}"),
     }
 }
