@@ -336,7 +336,7 @@ fn defect(defect: Defect) -> Failure {
 /// A random moment within about the time that a window takes.
 fn moment() -> Result<Duration, Failure> {
     let random = getrandom::u32().map_err(|error| Failure::new(Status::System, error))?;
-    Ok(Duration::from_micros(u64::from(random % 1000)))
+    Ok(Duration::from_micros(u64::from(random % 400)))
 }
 
 fn milliseconds(time: Duration) -> f64 {
