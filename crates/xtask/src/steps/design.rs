@@ -104,7 +104,12 @@ impl Design {
         let missing = self.tests.iter().filter(|name| {
             let with_arguments = format!("fn {name}(");
             let generic = format!("fn {name}<");
-            !code.iter().any(|source| source.text.contains(&with_arguments) || source.text.contains(&generic))
+            // A scenario's file is its test's name.
+            let scenario = format!("/{name}.txt");
+            !sources.iter().any(|source| source.path.ends_with(&scenario))
+                && !code
+                    .iter()
+                    .any(|source| source.text.contains(&with_arguments) || source.text.contains(&generic))
         });
         missing.map(|name| format!("DESIGN.md names the test `{name}`, which isn't there")).collect()
     }
@@ -180,7 +185,7 @@ mod tests {
 - I-2 second: `a_test_that_is_there`
 ## 11 Rules
 | R-1 | one | `module::tests::a_test_that_is_gone` |
-R-2, see R-3
+R-2, see R-3, `a_scenario_that_is_there`
 ";
 
     fn file(path: &str, text: &str) -> Source {
@@ -209,7 +214,7 @@ R-2, see R-3
         let design = Design::parse(PAGE);
         let expected = usize::try_from(RULES - 2 + INVARIANTS - 2).unwrap();
         assert_eq!(design.missing().len(), expected);
-        let code = [file("a.rs", "fn a_test_that_is_there() {}")];
+        let code = [file("a.rs", "fn a_test_that_is_there() {}"), file("x/a_scenario_that_is_there.txt", "")];
         let found = design.tests_not_in(&code);
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].contains("a_test_that_is_gone"));
