@@ -593,6 +593,13 @@ where
     /// Looks at what producers published and what committers want.
     fn drain(&mut self) -> bool {
         let Some(lead) = &mut self.lead else { return false };
+        // What is wanted goes first, so that the batch with the bytes says it, too.
+        let wanted = self.port.wanted();
+        let is_wanted = wanted > self.wanted_told;
+        if is_wanted {
+            self.wanted_told = wanted;
+            self.inputs.push_back(Input::DurableWanted { to: wanted });
+        }
         let before = lead.tenure.watermarks.drained.value();
         let input = lead.turn(&self.clock, self.options.reservation_limit, &self.meters);
         let after = lead.tenure.watermarks.drained.value();
@@ -602,15 +609,9 @@ where
             self.local.release_cold();
             self.install_segments();
         }
-        let any = input.is_some();
+        let any = input.is_some() || is_wanted;
         self.inputs.extend(input);
         self.end_lead();
-        let wanted = self.port.wanted();
-        if wanted > self.wanted_told && self.lead.is_some() {
-            self.wanted_told = wanted;
-            self.inputs.push_back(Input::DurableWanted { to: wanted });
-            return true;
-        }
         any
     }
 
