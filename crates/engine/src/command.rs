@@ -345,9 +345,9 @@ pub enum Refusal {
 /// Why a choice could not be made.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 pub enum Undecided {
-    /// Members that answered lost memory.
+    /// Members that answered lost memory, or never had any: a new group begins with all of its members.
     #[error(
-        "members that answered have lost their memory: wait for a majority without loss or for all members, or accept the loss"
+        "members that answered have lost their memory, or are new: wait for a majority without loss or for all members, or accept the loss"
     )]
     MemoryLost,
     /// A member has lost bytes that it may have acknowledged, and no log among those that answered reaches them.

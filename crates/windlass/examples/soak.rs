@@ -30,7 +30,8 @@ fn write(log: &Log, level: Level, stop: &AtomicBool) -> Vec<Duration> {
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
-    let argument = |at: usize, default: &str| arguments.get(at).cloned().unwrap_or_else(|| default.to_owned());
+    let argument =
+        |at: usize, default: &str| arguments.get(at).cloned().unwrap_or_else(|| default.to_owned());
     let seconds: u64 = argument(1, "10").parse().unwrap();
     let writers: usize = argument(2, "16").parse().unwrap();
     let level: Level = argument(3, "durable").parse().unwrap();

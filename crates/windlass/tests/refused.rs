@@ -99,6 +99,33 @@ fn kind_55_a_member_back_with_an_empty_disk_under_its_old_name_is_refused() {
 }
 
 #[test]
+fn kind_55_a_new_group_begins_with_all_of_its_members() {
+    let mut group = Group::prepare(3, |options| options.allow_replicated(false));
+    group.open(0);
+    group.open(1);
+    let mut events = group.node(0).events();
+    let mut others = group.node(1).events();
+    let deadline = Instant::now() + PATIENCE;
+    // One of the two may be back with an empty disk, for all that they know.
+    loop {
+        let undecided = |event| matches!(event, Some(NodeEvent::Group(Event::Undecided { .. })));
+        if undecided(events.try_next()) || undecided(others.try_next()) {
+            break;
+        }
+        assert!(Instant::now() < deadline, "nobody tries: {:#?}", group.statuses());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(group.nodes.iter().flatten().all(|node| node.log().is_err()), "two of three must not begin");
+    group.open(2);
+    let (_, log) = group.primary();
+    append_all(&log, (0..10).map(payload), Level::Durable);
+    // From then on two are enough.
+    group.kill(2);
+    let (_, log) = group.primary();
+    append_all(&log, (10..20).map(payload), Level::Durable);
+}
+
+#[test]
 fn a_copied_folder_is_found_out_before_it_votes() {
     let mut group = Group::start(3);
     let (first, log) = group.primary();
