@@ -25,6 +25,9 @@ pub struct Inspection<D: Disk> {
     superblock: Superblock,
 }
 
+/// How often a running process may trim away what is being verified before that is answered as it is.
+const OVERTAKEN_MAX: u32 = 8;
+
 /// What a folder's log is like.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Condition {
@@ -137,6 +140,8 @@ impl<D: Disk> Inspection<D> {
     ///
     /// As [`Inspection::verify`].
     pub fn judge(&mut self, extent: Extent) -> Result<Report, OpenError> {
+        let mut stopped_before = None;
+        let mut overtaken = 0;
         loop {
             let in_use = self.in_use() == Some(true);
             self.refresh()?;
@@ -151,12 +156,20 @@ impl<D: Disk> Inspection<D> {
                 });
             }
             let verdict = judge_folder(&self.disk, &self.superblock, self.geometry, extent)?;
-            let condition = self.condition(&verdict, in_use);
+            let mut condition = self.condition(&verdict, in_use);
             if in_use && !matches!(condition, Condition::InUse) {
                 // The process may have trimmed, cut or closed since the superblock was read: only what stays counts.
                 let before = self.superblock.generation;
                 self.refresh()?;
-                if self.superblock.generation != before {
+                let again = stopped_before.replace(verdict.stop.lsn) == Some(verdict.stop.lsn);
+                if verdict.stop.lsn < self.superblock.trimmed {
+                    overtaken += 1;
+                    if overtaken < OVERTAKEN_MAX {
+                        continue;
+                    }
+                    // It is trimmed faster than it is read here: all that was retained long enough was whole.
+                    condition = Condition::InUse;
+                } else if self.superblock.generation != before && !again {
                     continue;
                 }
             }
