@@ -1,7 +1,5 @@
 //! A backup whose missing range is released everywhere: the application's checkpoint stands for it, the log starts again.
 
-use windlass_log::Lsn;
-
 use super::Engine;
 use crate::history::trim;
 use crate::{Command, Event, Persisted, Token};
