@@ -276,7 +276,7 @@ fn peers() -> Seeds {
     let suspect = [7, 0, 7, 0, 0];
     let append = [7, 0, 0, 64, 0];
     let wait = [6, 0, 0, 200, 0];
-    // Suspects, fences, is promised by one peer, leads; that peer adopts, grants, and is written to.
+    // Suspects, fences, is promised by both peers (a new group begins with all), leads; one adopts, grants, and is written to.
     let lead = [
         up(0),
         up(1),
@@ -286,6 +286,7 @@ fn peers() -> Seeds {
         SERIAL,
         SERIAL,
         message(3, 0, 65, 0),
+        message(3, 1, 65, 0),
         SERIAL,
         SERIAL,
         SERIAL,
