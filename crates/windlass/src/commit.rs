@@ -381,7 +381,10 @@ impl Watch {
         if let Some(Ticket(lsn, arrival)) = ticket
             && let Some(waiter) = queue.by_end.get_mut(&(lsn, arrival))
         {
-            waiter.waker.clone_from(waker);
+            let before = std::mem::replace(&mut waiter.waker, waker.clone());
+            drop(queue);
+            // Not under the lock: with a waker its task may go, and with that another place in this queue.
+            drop(before);
             return ticket;
         }
         queue.arrivals += 1;
@@ -395,10 +398,14 @@ impl Watch {
     /// Gives up a place. The append itself is not touched (kind 82).
     pub(crate) fn cancel(&self, ticket: Ticket) {
         let mut queue = self.lock();
-        if let Some(waiter) = queue.by_end.remove(&(ticket.0, ticket.1)) {
+        let waiter = queue.by_end.remove(&(ticket.0, ticket.1));
+        if let Some(waiter) = &waiter {
             queue.count(waiter.who, false);
             self.waiting.store(queue.committers(), Ordering::Relaxed);
         }
+        drop(queue);
+        // Not under the lock, as in `register`.
+        drop(waiter);
     }
 
     /// Whether anybody waits, observers included.
@@ -582,6 +589,31 @@ mod tests {
         drop(future);
         assert_eq!(watch.waiting(), 0);
         assert!(matches!(watch.next(), Next::Nobody));
+    }
+
+    #[test]
+    fn a_task_may_go_with_its_waker_and_give_up_another_place_kind_82() {
+        struct Task(#[expect(dead_code, reason = "dropped with its waker")] Reached);
+        impl std::task::Wake for Task {
+            fn wake(self: Arc<Self>) {}
+        }
+        let watch = Arc::new(Watch::new(Lsn(0)));
+        let (_, waker) = counted();
+        let task = || {
+            let mut other = Reached::new(watch.clone(), Lsn(16), Who::Future);
+            assert!(Pin::new(&mut other).poll(&mut Context::from_waker(&waker)).is_pending());
+            Waker::from(Arc::new(Task(other)))
+        };
+        // Renewed for another task, and given up: in both cases the queue holds the last share of the old one.
+        let mut future = Reached::new(watch.clone(), Lsn(8), Who::Future);
+        let first = task();
+        assert!(Pin::new(&mut future).poll(&mut Context::from_waker(&first)).is_pending());
+        drop(first);
+        let second = task();
+        assert!(Pin::new(&mut future).poll(&mut Context::from_waker(&second)).is_pending());
+        drop(second);
+        drop(future);
+        assert_eq!(watch.waiting(), 0);
     }
 
     #[test]

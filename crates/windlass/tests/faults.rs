@@ -407,3 +407,97 @@ fn commits_as_futures_all_arrive_and_a_dropped_one_is_in_the_log_all_the_same_ki
     assert_eq!(read, (0..300u32).map(|i| i.to_le_bytes().to_vec()).collect::<Vec<_>>());
     log.close().unwrap();
 }
+
+#[test]
+fn a_handle_of_a_cut_tenure_trims_nothing_that_the_next_one_has_not_reached_kind_42() {
+    let disk = TestDisk::new();
+    let old = create(&disk, options());
+    let kept = append(&old, b"kept");
+    let cut = append(&old, b"cut");
+    let next = old.truncate(kept.end).unwrap();
+    // The end of the old tenure lies beyond the log's: trimmed to there, what follows would be taken for released, and for flushed.
+    let error = old.trim(cut.end).unwrap_err();
+    assert_eq!(error, TrimError::Beyond { lsn: cut.end, end: kept.end });
+    let after = append(&next, b"after");
+    let _proof = next.commit_blocking(after.end, Level::Local).unwrap();
+    assert!(next.info().trimmed < kept.end);
+    let again = Log::open_in(place(&disk.after_power_loss(Survive::Nothing)), options()).unwrap();
+    assert_eq!(payloads(&again), [b"kept".to_vec(), b"after".to_vec()]);
+    again.close().unwrap();
+    // What the next tenure has reached may be trimmed through either.
+    old.trim(after.start).unwrap();
+    assert_eq!(next.info().trimmed, after.start);
+    next.close().unwrap();
+}
+
+#[test]
+fn a_reader_of_a_cut_tenure_never_yields_what_the_next_one_appends() {
+    let disk = TestDisk::new();
+    let old = create(&disk, options());
+    let kept = append(&old, b"kept");
+    append(&old, b"cut");
+    let _proof = old.commit_blocking(old.info().tail, Level::Durable).unwrap();
+    let next = old.truncate(kept.end).unwrap();
+    // In memory alone, and below what the old tenure had made durable.
+    append(&next, b"new");
+    let mut reader = old.read_at(kept.start, Level::Durable).unwrap();
+    assert_eq!(reader.next().unwrap().payload, b"kept");
+    assert_eq!(reader.next().map(|record| record.lsn), Err(ReadError::Ended { end: kept.end }));
+    next.close().unwrap();
+}
+
+#[test]
+fn a_log_that_failed_keeps_its_folder_while_a_producer_may_still_write_r10() {
+    let disk = TestDisk::new();
+    let log = create(&disk, options().reservation_limit(Duration::from_millis(20)));
+    let producer = log.clone();
+    let safe = append(&log, b"safe");
+    let _proof = log.commit_blocking(safe.end, Level::Local).unwrap();
+    append(&log, b"more");
+    let mut reservation = producer.reserve(6).unwrap();
+    disk.fail(Call::FlushRange, 0, Errno::IO);
+    assert!(log.commit_blocking(reservation.start(), Level::Local).is_err());
+    assert!(matches!(log.close(), Err(CloseError::Failed(Failure::Flush { .. }))));
+    // Opened now, the log would hand out the bytes that the reservation is about to be written to.
+    let error = Log::open_in(place(&disk), options()).unwrap_err();
+    assert!(matches!(error, windlass::OpenError::Store(windlass::store::OpenError::InUse { .. })), "{error}");
+    reservation.write(0, b"late..");
+    reservation.publish();
+    drop(producer);
+
+    // With nothing in flight a log that failed gives its folder up.
+    let disk = disk.after_kill();
+    let log = Log::open_in(place(&disk), options()).unwrap();
+    append(&log, b"more");
+    disk.fail(Call::FlushRange, 0, Errno::IO);
+    assert!(log.commit_blocking(log.info().tail, Level::Local).is_err());
+    assert!(log.close().is_err());
+    Log::open_in(place(&disk), options()).unwrap().close().unwrap();
+}
+
+#[test]
+fn a_waker_may_use_the_log_at_once() {
+    struct Uses(Log, AtomicU64);
+    impl std::task::Wake for Uses {
+        fn wake(self: Arc<Self>) {
+            let drained = self.0.info().drained;
+            let _proof = self.0.commit_blocking(drained, Level::Buffered).unwrap();
+            self.1.store(drained.0, Ordering::Relaxed);
+        }
+    }
+    let disk = TestDisk::new();
+    let log = create(&disk, options());
+    let reservation = log.reserve(8).unwrap();
+    let end = reservation.end();
+    let uses = Arc::new(Uses(log.clone(), AtomicU64::new(0)));
+    let waker = std::task::Waker::from(Arc::clone(&uses));
+    let mut commit = Box::pin(log.commit(end, Level::Buffered));
+    let mut cx = std::task::Context::from_waker(&waker);
+    assert!(std::future::Future::poll(commit.as_mut(), &mut cx).is_pending());
+    reservation.publish();
+    // The drain finds it and wakes: with a lock held this would never come back.
+    log.step();
+    assert_eq!(uses.1.load(Ordering::Relaxed), end.0);
+    drop((commit, waker, uses));
+    log.close().unwrap();
+}

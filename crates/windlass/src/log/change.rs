@@ -46,7 +46,9 @@ impl Log {
             port.ask(crate::driver::Request::Engine(windlass_engine::Input::Trim { to: lsn }));
             return Ok(());
         }
-        let end = self.shared.drain(&self.tenure).map_err(TrimError::Failed)?.lsn();
+        // Of the tenure that goes on, also through a handle of one that ended: the end of that one may have been cut since.
+        let tenure = self.shared.tenure();
+        let end = self.shared.drain(&tenure).map_err(TrimError::Failed)?.lsn();
         let before = self.shared.media.trimmed();
         self.shared.media.trim(lsn, end).map_err(|error| match error {
             windlass_store::TrimError::BeyondEnd { .. } => TrimError::Beyond { lsn, end },
@@ -60,9 +62,9 @@ impl Log {
         })?;
         self.shared.learn_trim_lag(end.0.saturating_sub(before.0));
         // The trim point stands for the bytes below it.
-        self.tenure.watermarks.persisted.advance(lsn).wake();
+        tenure.watermarks.persisted.advance(lsn).wake();
         self.shared.raise_limit();
-        self.shared.watch_retention(&self.tenure);
+        self.shared.watch_retention(&tenure);
         self.shared.helper.look();
         Ok(())
     }
@@ -96,7 +98,7 @@ impl Log {
         })?;
         info!(self.shared.logger, "the log was cut"; "folder" => %self.shared.folder.display(), "lsn" => %lsn, "tail" => %tail,
             "epoch" => %epoch);
-        self.tenure.handoff.retire();
+        self.shared.retire(&self.tenure);
         let chain = Chain::begin(&Salt::new(self.shared.log_id).key(epoch), lsn);
         let slots = self.owner.slots();
         let tenure = Arc::new(open::lone_tenure(
@@ -177,6 +179,19 @@ pub(super) fn end_tenure(shared: &Shared, tenure: &Tenure) -> Result<(), CloseEr
     }
 }
 
+/// Where a sealed tenure still has a reservation in flight, once it was given its time: after a failure, too, a producer may
+/// be writing. `None`: nobody writes into its memory any more.
+fn in_flight(shared: &Shared, tenure: &Tenure) -> Option<Lsn> {
+    loop {
+        // Not by way of the log, which drains nothing once it has failed.
+        match tenure.drain(&*shared.clock, shared.reservation_limit, &shared.meters) {
+            Ok(Drained::Closed(_)) => return None,
+            Ok(Drained::Idle(_) | Drained::Waiting(_)) => std::thread::sleep(PAUSE),
+            Err(_) => return Some(tenure.handoff.drained()),
+        }
+    }
+}
+
 impl Owner {
     /// Closes once; later calls find it closed.
     pub(super) fn close(&self) -> Result<(), CloseError> {
@@ -188,14 +203,15 @@ impl Owner {
         let tenure = shared.tenure();
         let ended = end_tenure(shared, &tenure);
         tenure.watermarks.stop(&Stopped::Closed);
+        let in_flight = in_flight(shared, &tenure);
         drop(turn);
         self.join(&tenure);
-        if let Err(CloseError::StuckReservation { .. }) = &ended {
+        if let Some(lsn) = in_flight {
             // a producer may still write into the mapping, so neither it nor the folder's lock is given up.
             std::mem::forget(Arc::clone(shared));
-            return ended;
+            return ended.and(Err(CloseError::StuckReservation { lsn }));
         }
-        tenure.handoff.retire();
+        shared.retire(&tenure);
         // After a failure too: the store gives up the folder, without a clean mark.
         let closed = shared.media.close(tenure.handoff.tail()).map_err(|error| {
             CloseError::Failed(Failure::Store { what: "closing the log", cause: error.to_string().into() })

@@ -81,15 +81,25 @@ pub(crate) enum Led {
 }
 
 /// Leadership, given back on drop. If the flush panics the log fails, since nobody knows what was flushed.
-struct Lead<'a>(&'a Gate);
+struct Lead<'a> {
+    gate: &'a Gate,
+    /// The thread was unwinding already when it took the lead: a commit in a destructor.
+    was_panicking: bool,
+}
+
+impl Lead<'_> {
+    fn new(gate: &Gate) -> Lead<'_> {
+        Lead { gate, was_panicking: std::thread::panicking() }
+    }
+}
 
 impl Drop for Lead<'_> {
     fn drop(&mut self) {
-        if std::thread::panicking() {
+        if std::thread::panicking() && !self.was_panicking {
             let cause = "the flush panicked".into();
-            self.0.persisted.stop(Stopped::Failed(Failure::Store { what: "a flush", cause }));
+            self.gate.persisted.stop(Stopped::Failed(Failure::Store { what: "a flush", cause }));
         }
-        self.0.leading.store(false, Ordering::SeqCst);
+        self.gate.leading.store(false, Ordering::SeqCst);
     }
 }
 
@@ -150,7 +160,7 @@ impl Gate {
         if self.leading.swap(true, Ordering::SeqCst) {
             return Led::Busy;
         }
-        let lead = Lead(self);
+        let lead = Lead::new(self);
         self.gather(own);
         let led = self.flush(medium, own, None, lead);
         self.hand_over();
@@ -163,7 +173,7 @@ impl Gate {
         if self.leading.swap(true, Ordering::SeqCst) {
             return Led::Busy;
         }
-        let led = self.flush(medium, 0, Some(end), Lead(self));
+        let led = self.flush(medium, 0, Some(end), Lead::new(self));
         self.hand_over();
         led
     }

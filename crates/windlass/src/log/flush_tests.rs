@@ -52,6 +52,30 @@ fn a_lone_committer_flushes_on_its_own_thread_and_never_waits() {
 }
 
 #[test]
+fn a_commit_in_a_destructor_of_a_thread_that_panics_fails_nothing() {
+    struct Commits<'a, M: Medium>(&'a Gate, &'a M, Lsn);
+    impl<M: Medium> Drop for Commits<'_, M> {
+        fn drop(&mut self) {
+            self.0.commit_blocking(self.1, self.2, Level::Local, None).unwrap();
+        }
+    }
+    let medium = Fake { tail: AtomicU64::new(8), flush: |_, _| Ok(()) };
+    let (gate, _) = gate();
+    let unwound = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let _commits = Commits(&gate, &medium, Lsn(8));
+        std::panic::resume_unwind(Box::new("the application's own"));
+    }));
+    assert!(unwound.is_err() && gate.persisted.stopped().is_none());
+    medium.tail.store(16, Ordering::SeqCst);
+    gate.commit_blocking(&medium, Lsn(16), Level::Local, None).unwrap();
+
+    // A flush that panics does: nobody knows what it has flushed.
+    let medium = Fake { tail: AtomicU64::new(24), flush: |_, _| panic!("a defect") };
+    let unwound = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| gate.lead(&medium, 0)));
+    assert!(unwound.is_err() && gate.persisted.stopped().is_some());
+}
+
+#[test]
 fn persisted_never_passes_what_was_sampled_before_the_flush() {
     let tail = AtomicU64::new(8);
     let medium = Fake {

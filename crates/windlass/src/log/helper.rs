@@ -26,6 +26,8 @@ const BUSY_LOOKS: u32 = 200;
 /// What the helper remembers.
 #[derive(Debug, Default)]
 pub(crate) struct Helper {
+    /// Held for a whole step, which may take as long as making a segment: never by who answers a producer.
+    turn: Mutex<()>,
     state: Mutex<State>,
     wanted: Mutex<Wanted>,
     wake: Condvar,
@@ -91,7 +93,7 @@ impl Shared {
     pub(crate) fn step(&self) -> Step {
         let tenure = self.tenure();
         let Ok(drained) = self.drain(&tenure) else { return Step::Idle };
-        self.note_stretch(drained.lsn());
+        self.note_stretch(&tenure, drained.lsn());
         self.flush_behind(&tenure);
         self.watch_retention(&tenure);
         self.prepare(&tenure)
@@ -99,7 +101,7 @@ impl Shared {
 
     fn prepare(&self, tenure: &Tenure) -> Step {
         // One at a time: the hand-off insists on it.
-        let mut state = locked(&self.helper.state);
+        let turn = locked(&self.helper.turn);
         tenure.handoff.retire();
         let before = tenure.handoff.ready();
         if self.geometry.segment_of(before)
@@ -110,7 +112,7 @@ impl Shared {
         }
         let step = match self.media.prepare_step(tenure.handoff.tail()) {
             Ok(Prepared::Segment { .. }) => {
-                if state.failure.take().is_some() {
+                if locked(&self.helper.state).failure.take().is_some() {
                     info!(self.logger, "segments can be made again"; "folder" => %self.folder.display());
                 }
                 install_ready(&*self.media, &tenure.handoff);
@@ -120,28 +122,35 @@ impl Shared {
                 Step::Progress
             }
             Ok(Prepared::Idle) => {
-                state.failure = None;
+                self.helper.set_failure(None);
                 Step::Idle
             }
             Err(PrepareError::Store(error)) => {
-                drop(state);
                 self.fail(Failure::Store { what: "preparing a segment", cause: error.to_string().into() });
                 return Step::Idle;
             }
             Err(error @ (PrepareError::Full { .. } | PrepareError::Disk(_))) => {
-                if state.failure.as_ref() != Some(&error) {
+                if self.helper.failure().as_ref() != Some(&error) {
                     warn!(self.logger, "no segment could be made; appends will be refused when the ready ones are full";
                         "folder" => %self.folder.display(), "cause" => %error);
                 }
-                state.failure = Some(error);
+                self.helper.set_failure(Some(error));
                 Step::Failed
             }
         };
         let ready = tenure.handoff.ready();
+        drop(turn);
+        // Wakers run with no lock held: one may run its task at once.
         if ready > before {
             tenure.watermarks.ready.advance(ready).wake();
         }
         step
+    }
+
+    /// Lets go of the memory that a tenure has drained, beside the helper, which does the same: the hand-off takes one at a time.
+    pub(crate) fn retire(&self, tenure: &Tenure) {
+        let _turn = locked(&self.helper.turn);
+        tenure.handoff.retire();
     }
 
     /// The helper thread's body.
@@ -165,5 +174,19 @@ impl Shared {
                 return;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_append_that_is_refused_never_waits_for_the_segment_that_is_being_made_r8() {
+        let helper = Helper::default();
+        let _making = locked(&helper.turn);
+        // What `append` asks for to say why.
+        assert_eq!(helper.failure(), None);
+        helper.look();
     }
 }

@@ -367,6 +367,21 @@ impl Owner {
     }
 
     fn spawn(&self, name: &str, body: impl FnOnce() + Send + 'static) {
+        // Without its helper or flush thread a log would keep whoever waits waiting for ever.
+        struct FailOnPanic(Arc<Shared>);
+        impl Drop for FailOnPanic {
+            fn drop(&mut self) {
+                if std::thread::panicking() {
+                    let cause = "it panicked".into();
+                    self.0.fail(crate::commit::Failure::Store { what: "a thread behind the log", cause });
+                }
+            }
+        }
+        let guard = FailOnPanic(self.shared.clone());
+        let body = move || {
+            let _guard = guard;
+            body();
+        };
         let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(body);
         match spawned {
             Ok(handle) => locked(&self.running).push(handle),

@@ -46,6 +46,13 @@ pub(crate) struct Found {
     range: Range<usize>,
 }
 
+impl Found {
+    /// Where it starts.
+    pub(crate) fn lsn(&self) -> Lsn {
+        self.lsn
+    }
+}
+
 /// Takes records from a cursor, one item at a time.
 #[derive(Debug)]
 pub(crate) struct Items<'c> {
@@ -66,6 +73,11 @@ impl<'c> Items<'c> {
     /// Where the next record is looked for.
     pub(crate) fn position(&self) -> Lsn {
         self.position
+    }
+
+    /// The epoch of the record found last.
+    pub(crate) fn epoch(&self) -> Epoch {
+        self.epoch
     }
 
     /// Whether no item of a batch is left to hand out.
@@ -186,6 +198,8 @@ impl Reader {
             {
                 Err(ReadError::Ended { end: lsn })
             }
+            // Nor does this tenure's watermark speak for what the next one appends there.
+            Ok(found) if self.items.epoch() > self.tenure.epoch => Err(ReadError::Ended { end: found.lsn() }),
             found => found,
         }
     }

@@ -132,9 +132,13 @@ impl Shared {
     pub(crate) fn succeed(&self, tenure: Arc<Tenure>) {
         let mut current = locked(&self.current);
         assert!(current.handoff.is_quiet(), "R-10: a tenure is succeeded while reservations are in flight");
-        *current = tenure;
+        *current = tenure.clone();
         drop(current);
         locked(&self.stretches).clear();
+        // Whoever failed the log meanwhile found the tenure before.
+        if let Some(failure) = self.failure() {
+            tenure.fail(failure);
+        }
         self.raise_limit();
     }
 
@@ -216,9 +220,13 @@ impl Shared {
         self.warned.load(Ordering::Relaxed)
     }
 
-    /// Notes where the drain stands, so that background flushes find record ends to stop at.
-    pub(crate) fn note_stretch(&self, drained: Lsn) {
+    /// Notes where the drain stands, so that background flushes find record ends to stop at. A tenure that has been succeeded since counts no
+    /// more: no record of the next one need end where one of its did.
+    pub(crate) fn note_stretch(&self, tenure: &Arc<Tenure>, drained: Lsn) {
         let mut stretches = locked(&self.stretches);
+        if !Arc::ptr_eq(tenure, &self.tenure()) {
+            return;
+        }
         let last = stretches.back().map_or(0, |lsn| lsn.0);
         // Small segments, as tests have them, in quarters.
         if drained.0 >= last + STRETCH_BYTES.min(self.geometry.segment_bytes() / 4) {

@@ -13,7 +13,7 @@ use windlass_log::{Drain, DrainState, Epoch, Handoff, Lsn};
 
 use super::flush::Gate;
 use crate::clock::Clock;
-use crate::commit::{Failure, Stopped, Watch};
+use crate::commit::{Covered, Failure, Stopped, Watch};
 use crate::metrics::Meters;
 
 /// How many records a drain takes before it looks up: bounds how long the lock is held.
@@ -127,25 +127,33 @@ impl Tenure {
         limit: Duration,
         meters: &Meters,
     ) -> Result<Drained, Failure> {
-        let mut draining = self.draining();
         loop {
+            let mut draining = self.draining();
             let round = match draining.drain.poll(DRAIN_RECORDS) {
                 Ok(round) => round,
                 Err(error) => return Err(Failure::Scribbled { cause: error.to_string().into() }),
             };
             meters.records.add(round.records as u64);
             meters.payload_bytes.add(round.payload_bytes);
-            if round.to > round.from {
-                self.watermarks.drained.advance(round.to).wake();
-            }
-            match round.state {
-                DrainState::More => {}
+            let covered = if round.to > round.from {
+                self.watermarks.drained.advance(round.to)
+            } else {
+                Covered::default()
+            };
+            let stands = match round.state {
+                DrainState::More => None,
                 DrainState::Idle => {
                     draining.waiting = None;
-                    return Ok(Drained::Idle(round.to));
+                    Some(Ok(Drained::Idle(round.to)))
                 }
-                DrainState::Closed { tail } => return Ok(Drained::Closed(tail)),
-                DrainState::Waiting { lsn } => return wait_at(&mut draining, lsn, clock.now(), limit),
+                DrainState::Closed { tail } => Some(Ok(Drained::Closed(tail))),
+                DrainState::Waiting { lsn } => Some(wait_at(&mut draining, lsn, clock.now(), limit)),
+            };
+            drop(draining);
+            // With no lock held: a waker may run its task at once, and that may drain.
+            covered.wake();
+            if let Some(stands) = stands {
+                return stands;
             }
         }
     }
