@@ -23,6 +23,14 @@
 //! # }
 //! ```
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    not(feature = "tcp"),
+    allow(
+        dead_code,
+        unused_imports,
+        reason = "without a provider there is no node, and the node alone uses some of it"
+    )
+)]
 
 mod clock;
 mod commit;

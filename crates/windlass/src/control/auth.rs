@@ -9,25 +9,25 @@
 //!   checks, closes if wrong
 //! ```
 //!
-//! A proof is HMAC-SHA-256 of the role and both openings under the secret. Fresh nonces on both sides make a recorded proof
-//! worthless; the role in it makes a reflected one worthless. The secret never crosses the wire. What follows is neither
-//! encrypted nor signed: the network is trusted not to rewrite established connections (DESIGN.md section 9.3).
+//! The proofs are the `tcp` provider's ([`windlass_tcp::auth`]) with a purpose of their own, so that a proof for one is worthless for the
+//! other. Fresh nonces on both sides make a recorded proof worthless; the role in it makes a reflected one worthless. The secret never
+//! crosses the wire. What follows is neither encrypted nor signed: the network is trusted not to rewrite established connections
+//! (DESIGN.md section 9.3).
 
 use std::fmt;
 
-use hmac::{Hmac, KeyInit, Mac};
-use sha2::Sha256;
-use subtle::ConstantTimeEq;
+pub(crate) use windlass_tcp::auth::PROOF_BYTES;
+use windlass_tcp::auth::{NONCE_BYTES, Role, SECRET_BYTES_MIN, Transcript};
 
 /// Bytes of an opening.
 pub(crate) const OPENING_BYTES: usize = 48;
-/// Bytes of a proof.
-pub(crate) const PROOF_BYTES: usize = 32;
 /// The version of the control plane's framing.
 pub(crate) const WIRE_VERSION: u16 = 1;
 
 const MAGIC: [u8; 8] = *b"WINDLCTL";
-const NONCE_BYTES: usize = 32;
+const NONCE_AT: usize = OPENING_BYTES - NONCE_BYTES;
+/// What the proofs speak of; the version is checked in the openings before.
+const PURPOSE: &[u8] = b"windlass control";
 
 /// The secret that all members of a group share; at least [`Secret::BYTES_MIN`] bytes. Not printed by `Debug`, overwritten
 /// nowhere: keep its source as safe as the data.
@@ -47,7 +47,7 @@ pub struct SecretTooShort {
 
 impl Secret {
     /// The fewest bytes of a secret.
-    pub const BYTES_MIN: usize = 16;
+    pub const BYTES_MIN: usize = SECRET_BYTES_MIN;
 
     /// The secret with these bytes.
     ///
@@ -62,10 +62,9 @@ impl Secret {
         Ok(Secret(bytes))
     }
 
-    /// The secret's bytes, for a provider that has a handshake of its own.
-    #[must_use]
-    pub fn bytes(&self) -> &[u8] {
-        &self.0
+    /// The secret as the `tcp` provider takes it.
+    pub(crate) fn for_tcp(&self) -> windlass_tcp::auth::Secret {
+        windlass_tcp::auth::Secret::new(&self.0).expect("its length was checked when it was made")
     }
 }
 
@@ -103,7 +102,7 @@ pub(crate) fn opening(nonce: [u8; NONCE_BYTES]) -> [u8; OPENING_BYTES] {
     let mut bytes = [0; OPENING_BYTES];
     bytes[..8].copy_from_slice(&MAGIC);
     bytes[8..10].copy_from_slice(&WIRE_VERSION.to_le_bytes());
-    bytes[16..].copy_from_slice(&nonce);
+    bytes[NONCE_AT..].copy_from_slice(&nonce);
     bytes
 }
 
@@ -119,6 +118,29 @@ pub(crate) fn check_opening(bytes: &[u8; OPENING_BYTES]) -> Result<(), OpeningEr
     Ok(())
 }
 
+/// What both ends prove over: the nonces of both openings. The log id is no part of it, so that a wrong one is told apart from a wrong secret.
+fn transcript(dialler: &[u8; OPENING_BYTES], listener: &[u8; OPENING_BYTES]) -> Transcript<'static> {
+    let nonce = |opening: &[u8; OPENING_BYTES]| {
+        let mut nonce = [0; NONCE_BYTES];
+        nonce.copy_from_slice(&opening[NONCE_AT..]);
+        nonce
+    };
+    Transcript {
+        purpose: PURPOSE,
+        group: [0; 16],
+        dialer_nonce: nonce(dialler),
+        acceptor_nonce: nonce(listener),
+        context: &[],
+    }
+}
+
+fn role(end: End) -> Role {
+    match end {
+        End::Dialler => Role::Dialer,
+        End::Listener => Role::Acceptor,
+    }
+}
+
 /// The proof that `end` gives over both openings.
 pub(crate) fn prove(
     secret: &Secret,
@@ -126,14 +148,7 @@ pub(crate) fn prove(
     dialler: &[u8; OPENING_BYTES],
     listener: &[u8; OPENING_BYTES],
 ) -> [u8; PROOF_BYTES] {
-    let mut mac = Hmac::<Sha256>::new_from_slice(&secret.0).expect("any key length is good");
-    mac.update(match end {
-        End::Dialler => b"windlass control dialler",
-        End::Listener => b"windlass control listener",
-    });
-    mac.update(dialler);
-    mac.update(listener);
-    mac.finalize().into_bytes().into()
+    transcript(dialler, listener).prove(&secret.for_tcp(), role(end))
 }
 
 /// Whether `found` is the proof that `end` would give. In constant time.
@@ -144,7 +159,7 @@ pub(crate) fn proves(
     listener: &[u8; OPENING_BYTES],
     found: &[u8; PROOF_BYTES],
 ) -> bool {
-    bool::from(prove(secret, end, dialler, listener).ct_eq(found))
+    transcript(dialler, listener).verify(&secret.for_tcp(), role(end), found).is_ok()
 }
 
 #[cfg(test)]

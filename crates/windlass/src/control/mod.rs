@@ -5,16 +5,22 @@
 //! dials. Nothing is read from a connection before it has proved the group's secret (`auth`), nothing of the engine before
 //! its hello was judged (`hello`), and no frame allocates by a length that was not checked (`frame`). DESIGN.md section 9.3.
 
+#[cfg(feature = "tcp")]
 mod auth;
 mod frame;
+#[cfg(feature = "tcp")]
 mod hello;
+#[cfg(feature = "tcp")]
 mod peers;
+#[cfg(feature = "tcp")]
 mod tcp;
 
 use std::net::SocketAddr;
 
+#[cfg(feature = "tcp")]
 pub use auth::{Secret, SecretTooShort};
 pub use frame::{ENDPOINT_BYTES_MAX, FRAME_BYTES_MAX, Frame, FrameError, KEYS_MAX, Purpose};
+#[cfg(feature = "tcp")]
 pub use tcp::{ControlError, ControlOptions, TcpControl};
 use windlass_engine::Identity;
 use windlass_log::{LogId, MemberId};

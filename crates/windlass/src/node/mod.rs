@@ -735,8 +735,7 @@ fn open_fabric(
     control: SocketAddr,
     logger: &Logger,
 ) -> Result<windlass_tcp::TcpFabric, NodeError> {
-    let secret = windlass_tcp::auth::Secret::new(options.secret.bytes()).expect("as long as the group's");
-    let mut tcp = windlass_tcp::Options::new(secret, options.log_id.0);
+    let mut tcp = windlass_tcp::Options::new(options.secret.for_tcp(), options.log_id.0);
     tcp.bind = options.fabric_address(control.ip());
     tcp.spin = match options.pump {
         PumpMode::Event => std::time::Duration::ZERO,
