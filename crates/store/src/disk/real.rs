@@ -117,7 +117,8 @@ impl Disk for RealDisk {
             Access::Read => OFlags::RDONLY,
             Access::ReadWrite => OFlags::RDWR,
         };
-        let flags = mode | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        // NONBLOCK does nothing to a regular file. A pipe in its place is an error of the first read, not a wait for a writer.
+        let flags = mode | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         Ok(RealFile::new(fs::openat(&self.folder, name, flags, Mode::empty())?))
     }
 

@@ -118,3 +118,18 @@ fn kind_20_a_full_disk_is_an_error_of_allocation() {
     disk.remove("a").unwrap();
     assert_eq!(disk.used_bytes(), 0);
 }
+
+#[test]
+fn kind_7_and_37_a_pipe_in_place_of_a_file_is_an_error_and_never_a_wait() {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    let folder = tempfile::tempdir().unwrap();
+    mknodat(CWD, folder.path().join("superblock"), FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+    let disk = RealDisk::open(folder.path()).unwrap();
+    let (sender, answer) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let file = disk.open("superblock", Access::Read).unwrap();
+        sender.send(file.read_at(&mut [0; 8], 0).map(drop)).unwrap();
+    });
+    let answer = answer.recv_timeout(std::time::Duration::from_secs(20));
+    assert_eq!(answer.expect("nobody writes into the pipe, and nobody waits for it"), Err(Errno::SPIPE));
+}
