@@ -219,7 +219,7 @@ impl ReadOnly {
     /// Whether the place where a reader stopped is the end, damage, or neither. The folder is looked at afresh: a running process may have
     /// trimmed, cut or appended since.
     fn judge(&self, lsn: Lsn, from: Option<Lsn>, reason: &str) -> Result<Lsn, ReadError> {
-        let failed = |error: OpenError| ReadError::Io { lsn, cause: error.to_string() };
+        let failed = |error| unusable(error, lsn);
         let mut now = inspect(&self.folder).map_err(failed)?;
         let (geometry, first) = (now.geometry(), now.superblock().trimmed);
         if lsn < first {
@@ -262,5 +262,37 @@ impl ReadOnly {
             }
             Class::Damage | Class::Foreign => Err(damaged(&report.verdict.stop.reason.to_string())),
         }
+    }
+}
+
+/// A folder that can't be judged: damage to a whole file is damage, not a failure of the system.
+fn unusable(error: OpenError, lsn: Lsn) -> ReadError {
+    match error {
+        OpenError::SegmentFile { file, base, len_bytes, segment_bytes } => {
+            let what = format!(
+                "the file has {len_bytes} bytes, a segment {segment_bytes}: it was cut short, grown or renamed"
+            );
+            ReadError::Damaged { file, offset: 0, lsn: base, what }
+        }
+        OpenError::SegmentHeader { file, base, cause } => {
+            ReadError::Damaged { file, offset: 0, lsn: base, what: cause.to_string() }
+        }
+        OpenError::SegmentMissing { file, base } => {
+            ReadError::Damaged { file, offset: 0, lsn: base, what: "the file is missing".to_owned() }
+        }
+        OpenError::Superblock { file, cause } => {
+            ReadError::Damaged { file, offset: 0, lsn, what: cause.to_string() }
+        }
+        error @ (OpenError::NoLog { .. }
+        | OpenError::InUse { .. }
+        | OpenError::Filesystem { .. }
+        | OpenError::ForeignLog { .. }
+        | OpenError::Copied { .. }
+        | OpenError::Refused { .. }
+        | OpenError::Salvage
+        | OpenError::History(_)
+        | OpenError::Encode(_)
+        | OpenError::Memory { .. }
+        | OpenError::Disk(_)) => ReadError::Io { lsn, cause: error.to_string() },
     }
 }
