@@ -41,6 +41,9 @@ pub enum TrimError {
     /// The record there can't be read.
     #[error(transparent)]
     Disk(#[from] DiskError),
+    /// The change that was to go with it does not fit the superblock.
+    #[error(transparent)]
+    Update(UpdateError),
 }
 
 /// Why the log was not cut.
@@ -69,7 +72,7 @@ impl From<UpdateError> for TrimError {
     fn from(error: UpdateError) -> TrimError {
         match error {
             UpdateError::Store(error) => error.into(),
-            UpdateError::Encode(error) => unreachable!("a trim makes the superblock no longer: {error}"),
+            UpdateError::Encode(_) => TrimError::Update(error),
         }
     }
 }
@@ -99,6 +102,26 @@ impl<D: Disk> Store<D> {
         if lsn <= self.trimmed() {
             return Ok(());
         }
+        self.trim_with(lsn, drained, |_| {})
+    }
+
+    /// [`Store::trim`] with any change of what [`Store::update`] may change, in the same update of the superblock: a member of a group trims its
+    /// history itself, and no crash may part that from the trim point, or the log would begin where the history says nothing. At or below the present trim point
+    /// the change alone is made.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::trim`], and [`TrimError::Update`]: nothing has changed.
+    pub fn trim_with(
+        &self,
+        lsn: Lsn,
+        drained: Lsn,
+        change: impl FnOnce(&mut Superblock),
+    ) -> Result<(), TrimError> {
+        self.usable()?;
+        if lsn <= self.trimmed() {
+            return Ok(self.update(change)?);
+        }
         if lsn > drained {
             return Err(TrimError::BeyondEnd { lsn, drained });
         }
@@ -107,6 +130,7 @@ impl<D: Disk> Store<D> {
         }
         // Without the flushes' turn: a flush under way may be a long one, and a trim only raises what it raises.
         self.rewrite(|superblock| {
+            keep_own(superblock, change);
             superblock.trimmed = lsn;
             superblock.persisted = superblock.persisted.max(lsn);
             superblock.clean = None;
@@ -115,15 +139,20 @@ impl<D: Disk> Store<D> {
                 superblock.history.trim(lsn);
             }
         })?;
-        self.persisted.fetch_max(lsn.0, Ordering::AcqRel);
+        // In this order: the helper unmaps what is persisted, and a flush under way that misses a segment takes it for released by the trim point.
         self.trimmed.fetch_max(lsn.0, Ordering::AcqRel);
+        self.persisted.fetch_max(lsn.0, Ordering::AcqRel);
         self.release(lsn);
         self.recycle()?;
         Ok(())
     }
 
-    /// Whether a record of this log starts at `lsn`.
-    pub(crate) fn starts_record(&self, lsn: Lsn) -> Result<bool, DiskError> {
+    /// Whether a record of this log starts at `lsn`: a system call or two.
+    ///
+    /// # Errors
+    ///
+    /// The segment can't be read.
+    pub fn starts_record(&self, lsn: Lsn) -> Result<bool, DiskError> {
         if !lsn.0.is_multiple_of(RECORD_ALIGN) || self.geometry.normalize(lsn) != lsn {
             return Ok(false);
         }

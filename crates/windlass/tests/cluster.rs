@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use support::{Group, PATIENCE, append_all, read_all};
 use windlass::engine::{Event, StopReason};
-use windlass::{CommitError, Level, NodeEvent, Outcome};
+use windlass::{CommitError, Level, Lsn, NodeEvent, Outcome, TrimError};
 
 fn payload(number: u64) -> Vec<u8> {
     format!("record {number} {}", "x".repeat(usize::try_from(number % 300).unwrap())).into_bytes()
@@ -210,4 +210,31 @@ fn r9_a_leaked_reservation_ends_the_tenure_and_the_group_goes_on() {
     for at in (0..3).filter(|at| *at != first) {
         assert!(read_all(group.node(at)) == (0..100).map(payload).collect::<Vec<_>>(), "member {at}");
     }
+}
+
+#[test]
+fn a_trim_inside_a_record_is_refused_and_harms_no_member_kind_44() {
+    let group = Group::start(3);
+    let (first, log) = group.primary();
+    append_all(&log, (0..50).map(payload), Level::Durable);
+    let appended = log.append(&payload(50)).unwrap();
+    let end = append_all(&log, (51..100).map(payload), Level::Durable);
+    group.wait_durable(end);
+    // Taken on, it would reach every member's store, and end every one of them.
+    let inside = Lsn(appended.start.0 + 8);
+    assert_eq!(log.trim(inside), Err(TrimError::InsideRecord { lsn: inside }));
+    let beyond = Lsn(end.0 + 8);
+    for at in 0..3 {
+        assert_eq!(group.node(at).trim(inside), Err(TrimError::InsideRecord { lsn: inside }), "member {at}");
+        assert!(matches!(group.node(at).trim(beyond), Err(TrimError::Beyond { lsn, .. }) if lsn == beyond));
+    }
+    log.trim(appended.start).unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    while group.node(first).status().trimmed < appended.start {
+        assert!(Instant::now() < deadline, "{:#?}", group.statuses());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let end = append_all(&log, (100..120).map(payload), Level::Durable);
+    group.wait_durable(end);
+    assert!(group.nodes.iter().flatten().all(|node| node.status().stopped.is_none()));
 }

@@ -17,6 +17,7 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{Ordering::Acquire, fence};
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
 use windlass_log::Memory;
@@ -65,7 +66,10 @@ impl DiskMap for RealMap {
 
     fn is_shared(&self) -> bool {
         // One is `map`, one is the owner inside `memory`; each clone or slice of the memory is one more.
-        Arc::strong_count(&self.map) > 2
+        let is_shared = Arc::strong_count(&self.map) > 2;
+        // What the others did with the memory before they let go of it happens before what is done with it now.
+        fence(Acquire);
+        is_shared
     }
 
     fn flush_range(&self, range: Range<u64>) -> Result<(), Errno> {

@@ -624,3 +624,25 @@ fn r_5_a_promise_is_in_both_copies_before_the_call_returns() {
     assert!(asked.is_err(), "R-7: a promise never goes back");
     assert!(back.store.disk().is_locked() == Some(true));
 }
+
+#[test]
+fn kind_44_a_trim_and_what_a_member_changes_with_it_are_one_update_of_the_superblock() {
+    let (disk, log, starts) = filled(300);
+    let before = (log.store.counters().superblock_writes, log.store.superblock());
+    let end = log.handoff.drained();
+    log.store.trim_with(starts[250], end, |superblock| superblock.acknowledged = end).unwrap();
+    let after = log.store.superblock();
+    assert_eq!(log.store.counters().superblock_writes, before.0 + 1, "no crash can part the two");
+    assert_eq!((after.trimmed, after.acknowledged), (starts[250], end));
+    // What can't be trimmed changes nothing.
+    let inside = Lsn(starts[260].0 + 8);
+    let error =
+        log.store.trim_with(inside, end, |superblock| superblock.acknowledged = starts[0]).unwrap_err();
+    assert_eq!(error, TrimError::InsideRecord { lsn: inside });
+    assert_eq!(log.store.superblock(), after);
+    // The store's own fields stay its own; below the trim point the change alone is made.
+    log.store.trim_with(starts[100], end, |superblock| superblock.trimmed = starts[0]).unwrap();
+    assert_eq!(log.store.superblock().trimmed, starts[250]);
+    let log = TestLog::open(disk.after_power_loss(Survive::Nothing)).unwrap();
+    assert_eq!(log.store.trimmed(), starts[250]);
+}

@@ -316,6 +316,9 @@ where
                 lead.seal(token, deadline);
             }
             Some(_) | None => {
+                // A tenure that has not begun, since something before it is still taking effect, never begins: it would be led by nobody,
+                // and its log would stay open.
+                self.ordered.retain(|next| !matches!(next, Ordered::StartTenure { .. }));
                 let tail = self.tail();
                 self.inputs.push_back(Input::Sealed { token, tail });
             }
@@ -440,6 +443,10 @@ where
         let Some(link) = self.sessions.incoming(grant.peer, grant.session, grant.purpose) else {
             return Ok(false);
         };
+        if grant.purpose == Purpose::Fetch {
+            // What was read before is done with: windows, and the keys of one frame, stay few however much is fetched.
+            link.close_below(first)?;
+        }
         for (number, segment) in opened {
             if !link.has(number) {
                 link.open(&self.fabric, number, segment)?;

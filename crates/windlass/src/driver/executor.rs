@@ -42,6 +42,13 @@ pub struct Work<D: Disk> {
 /// What became of it.
 pub struct Done(pub(crate) Outcome);
 
+impl Done {
+    /// The medium can't be trusted any more.
+    pub(crate) fn failed(cause: &str) -> Done {
+        Done(Outcome::Failed { reason: StopReason::FlushFailed, cause: cause.to_owned() })
+    }
+}
+
 pub(crate) enum Outcome {
     Flushed {
         token: Token,
@@ -95,11 +102,8 @@ impl<D: Disk> Work<D> {
                 Ok(()) => Outcome::Cut { token },
                 Err(error) => failed(error.to_string()),
             },
-            Job::Trim { to, drained, change } => match store.update(change) {
-                Ok(()) => match store.trim(to, drained) {
-                    Ok(()) => Outcome::Trimmed,
-                    Err(error) => failed(error.to_string()),
-                },
+            Job::Trim { to, drained, change } => match store.trim_with(to, drained, change) {
+                Ok(()) => Outcome::Trimmed,
                 Err(error) => failed(error.to_string()),
             },
             Job::Prepare { tail } => Outcome::Prepared(store.prepare_step(tail)),

@@ -196,6 +196,20 @@ where
     }
 }
 
+impl<F, D, C, N, X> Drop for Driver<F, D, C, N, X>
+where
+    F: Fabric,
+    D: Disk,
+{
+    /// However it goes, nobody waits for it for ever. [`Driver::shut_down`] has said so already, unless the pump panicked.
+    fn drop(&mut self) {
+        if let Some(lead) = &self.lead {
+            lead.tenure.fail(&Failure::Store { what: "the node's pump", cause: "it is gone".into() });
+        }
+        self.port.stop(&Stopped::Closed);
+    }
+}
+
 /// What must be true of a provider.
 fn check_capabilities(fabric: &impl Fabric) -> Result<(), DriverError> {
     let capabilities = fabric.capabilities();
@@ -380,6 +394,11 @@ where
     /// Whether nothing of this node may be written any more: no tenure whose reservations are in flight.
     pub(crate) fn is_quiet(&self) -> bool {
         self.lead.as_ref().is_none_or(Lead::is_quiet)
+    }
+
+    /// Whether no command is taking effect, or waits to: a cut, for example, after which the log ends elsewhere.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.running.is_none() && self.ordered.is_empty()
     }
 
     /// Ends everything: sessions are destroyed, whoever waits is answered. The store is left to the caller, with the end of its log.
@@ -594,7 +613,8 @@ where
     fn drain(&mut self) -> bool {
         let Some(lead) = &mut self.lead else { return false };
         // What is wanted goes first, so that the batch with the bytes says it, too.
-        let wanted = self.port.wanted();
+        // Not more than there is: a handle of an earlier tenure may have asked for what was cut since.
+        let wanted = self.port.wanted().min(lead.tenure.handoff.tail());
         let is_wanted = wanted > self.wanted_told;
         if is_wanted {
             self.wanted_told = wanted;

@@ -40,9 +40,7 @@ impl Log {
     fn trim_in_turn(&self, lsn: Lsn) -> Result<(), TrimError> {
         if let Some(port) = self.shared.port() {
             let end = self.tenure.watermarks.durable.value();
-            if lsn > end {
-                return Err(TrimError::Beyond { lsn, end });
-            }
+            check_member_trim(lsn, end, || self.shared.media.starts_record(lsn))?;
             port.ask(crate::driver::Request::Engine(windlass_engine::Input::Trim { to: lsn }));
             return Ok(());
         }
@@ -54,7 +52,7 @@ impl Log {
             windlass_store::TrimError::BeyondEnd { .. } => TrimError::Beyond { lsn, end },
             windlass_store::TrimError::InsideRecord { .. } => TrimError::InsideRecord { lsn },
             windlass_store::TrimError::Disk(error) => TrimError::Io { lsn, cause: error.to_string() },
-            windlass_store::TrimError::Store(error) => {
+            error @ (windlass_store::TrimError::Store(_) | windlass_store::TrimError::Update(_)) => {
                 let failure = Failure::Store { what: "trimming the log", cause: error.to_string().into() };
                 self.shared.fail(failure.clone());
                 TrimError::Failed(failure)
@@ -156,6 +154,21 @@ impl Log {
     pub fn close(self) -> Result<(), CloseError> {
         self.owner.close()
     }
+}
+
+/// Refuses a trim of a member that can't be fulfilled. All members take over where their primary trims: no store would take a place inside a record.
+pub(crate) fn check_member_trim(
+    lsn: Lsn,
+    durable: Lsn,
+    starts_record: impl FnOnce() -> Result<bool, windlass_store::DiskError>,
+) -> Result<(), TrimError> {
+    if lsn > durable {
+        return Err(TrimError::Beyond { lsn, end: durable });
+    }
+    // The durable LSN is a record's end, with or without a record behind it.
+    let is_start =
+        lsn == durable || starts_record().map_err(|error| TrimError::Io { lsn, cause: error.to_string() })?;
+    if is_start { Ok(()) } else { Err(TrimError::InsideRecord { lsn }) }
 }
 
 /// Waits until a sealed tenure has nothing in flight and flushes it to its tail.

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use windlass_log::{Epoch, EpochHistory, Geometry, Lsn, Memory, Superblock};
 use windlass_store::disk::Disk;
 use windlass_store::{
-    Counters, CutError, MemoryError, Persisted, PrepareError, Prepared, Read, Reader, Store, StoreError,
-    TrimError,
+    Counters, CutError, DiskError, MemoryError, Persisted, PrepareError, Prepared, Read, Reader, Store,
+    StoreError, TrimError,
 };
 
 use super::read::read_error;
@@ -30,6 +30,8 @@ pub(crate) trait Media: fmt::Debug + Send + Sync {
     fn trim(&self, lsn: Lsn, drained: Lsn) -> Result<(), TrimError>;
     /// See [`Store::trimmed`].
     fn trimmed(&self) -> Lsn;
+    /// See [`Store::starts_record`].
+    fn starts_record(&self, lsn: Lsn) -> Result<bool, DiskError>;
     /// See [`Store::cut`].
     fn cut(&self, lsn: Lsn, history: EpochHistory, promised: Epoch) -> Result<(), CutError>;
     /// See [`Store::close`].
@@ -71,6 +73,10 @@ impl<D: Disk> Media for Arc<Store<D>> {
 
     fn trimmed(&self) -> Lsn {
         Store::trimmed(self)
+    }
+
+    fn starts_record(&self, lsn: Lsn) -> Result<bool, DiskError> {
+        Store::starts_record(self, lsn)
     }
 
     fn cut(&self, lsn: Lsn, history: EpochHistory, promised: Epoch) -> Result<(), CutError> {

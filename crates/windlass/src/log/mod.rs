@@ -27,6 +27,7 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use append::Reservation;
+pub(crate) use change::check_member_trim;
 pub use helper::Step;
 pub(crate) use media::Cursor;
 pub(crate) use open::{MemberParts, random_surroundings};

@@ -39,7 +39,7 @@ use crate::clock::MonotonicClock;
 use crate::commit::{CommitError, Committed, Level, Stopped};
 use crate::control::{ControlError, ControlOptions, TcpControl};
 use crate::driver::{self, Driver, DriverError, DriverOptions, GroupMeters, GroupMetrics, Port, Request};
-use crate::error::{AppendError, Outcome, ReadError};
+use crate::error::{AppendError, Outcome, ReadError, TrimError};
 use crate::log::{Log, random_surroundings};
 use crate::metrics::{Meters, MetricsSnapshot};
 
@@ -407,10 +407,20 @@ impl Node {
     }
 
     /// The application needs nothing below `to`, a record's start, of this member's log any more. What backups still need is kept within the
-    /// retention; nothing above the durable LSN goes.
-    pub fn trim(&self, to: Lsn) {
+    /// retention; nothing above the durable LSN goes. The call leaves a wish, which is fulfilled soon.
+    ///
+    /// # Errors
+    ///
+    /// [`TrimError::Beyond`], [`TrimError::InsideRecord`]: another LSN; [`TrimError::Io`]: try again. Nothing was asked for.
+    pub fn trim(&self, to: Lsn) -> Result<(), TrimError> {
         self.inner.meters.trims.add(1);
+        if to > self.inner.store.trimmed() {
+            let durable = self.inner.port.durable.value();
+            crate::log::check_member_trim(to, durable, || self.inner.store.starts_record(to))
+                .inspect_err(|_| self.inner.meters.trim_failures.add(1))?;
+        }
         self.ask(Input::Trim { to });
+        Ok(())
     }
 
     /// The application has installed a checkpoint that stands for everything below `at`, after

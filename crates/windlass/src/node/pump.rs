@@ -26,6 +26,7 @@ where
     X: Executor<RealDisk>,
 {
     let mut resigned: Option<Instant> = None;
+    let _guard = EndOnPanic(inner);
     loop {
         let worked = match driver.step() {
             Ok(worked) => worked,
@@ -45,7 +46,7 @@ where
                     Instant::now()
                 });
                 let is_over = !matches!(driver.status().role, Role::Primary | Role::Sealing);
-                if (is_over && driver.is_quiet()) || since.elapsed() > QUIET {
+                if (is_over && driver.is_quiet() && driver.is_settled()) || since.elapsed() > QUIET {
                     break;
                 }
             }
@@ -60,8 +61,22 @@ where
             break;
         }
     }
-    let is_clean = driver.status().stopped.is_none();
+    // What is taking effect may move the log's end: a clean mark would be set at the old one.
+    let is_clean = driver.status().stopped.is_none() && driver.is_settled();
     end(driver, inner, is_clean);
+}
+
+/// A pump that panics (a defect) must not leave a node that looks alive.
+struct EndOnPanic<'a>(&'a Inner);
+
+impl Drop for EndOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            *self.0.log() = None;
+            self.0.is_unclean.store(true, Ordering::Release);
+            self.0.events.end();
+        }
+    }
 }
 
 /// Passes on what the driver has to say.

@@ -74,7 +74,9 @@ impl<D: Disk> Threads<D> {
 impl<D: Disk> Queue<D> {
     fn run(&self, done: &Finished, spins: bool) {
         while let Some(work) = self.next(spins) {
-            let outcome = work.run();
+            // A defect in there must not leave a driver that waits for ever: nobody knows what is on the medium now.
+            let run = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work.run()));
+            let outcome = run.unwrap_or_else(|_| Done::failed("work on the store panicked"));
             done.done.lock().unwrap_or_else(PoisonError::into_inner).push_back(outcome);
             done.is_any.store(true, Ordering::Release);
             (done.wake)();
