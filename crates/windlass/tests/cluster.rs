@@ -238,3 +238,53 @@ fn a_trim_inside_a_record_is_refused_and_harms_no_member_kind_44() {
     group.wait_durable(end);
     assert!(group.nodes.iter().flatten().all(|node| node.status().stopped.is_none()));
 }
+
+#[test]
+fn a_group_of_one_leads_itself_and_a_group_of_five_survives_two() {
+    let group = Group::start(1);
+    let (_, log) = group.primary();
+    let end = append_all(&log, (0..50).map(payload), Level::Durable);
+    group.wait_durable(end);
+    assert_eq!(read_all(group.node(0)).len(), 50);
+
+    let mut group = Group::start(5);
+    let (first, log) = group.primary();
+    let end = append_all(&log, (0..100).map(payload), Level::Durable);
+    drop(log);
+    group.wait_durable(end);
+    group.kill(first);
+    group.kill((first + 1) % 5);
+    let (_, log) = group.primary();
+    let end = append_all(&log, (100..200).map(payload), Level::Durable);
+    group.wait_durable(end);
+    for node in group.nodes.iter().flatten() {
+        assert!(read_all(node) == (0..200).map(payload).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_trim_in_a_group_is_checked_and_reaches_every_member() {
+    let group = Group::start(3);
+    let (first, log) = group.primary();
+    let record = log.append(b"the first of many").unwrap();
+    let end = append_all(&log, (0..5000).map(payload), Level::Durable);
+    assert!(matches!(log.trim(Lsn(record.start.0 + 8)), Err(TrimError::InsideRecord { .. })));
+    assert!(matches!(log.trim(Lsn(end.0 + 8)), Err(TrimError::Beyond { .. })));
+    group.wait_durable(end);
+    assert!(group.node(first).trim(Lsn(record.start.0 + 8)).is_err());
+    for at in 0..3 {
+        group.node(at).trim(end).unwrap();
+    }
+    let deadline = Instant::now() + PATIENCE;
+    while group.nodes.iter().flatten().any(|node| node.status().trimmed < end) {
+        assert!(Instant::now() < deadline, "it is not released: {:#?}", group.statuses());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let end = append_all(&log, (0..10).map(payload), Level::Durable);
+    group.wait_durable(end);
+    for at in 0..3 {
+        assert_eq!(read_all(group.node(at)).len(), 10, "member {at}");
+        let text = group.node(at).metrics().group.to_prometheus("member=\"x\"");
+        assert!(text.contains("windlass_group_batches_total{member=\"x\"} "), "{text}");
+    }
+}

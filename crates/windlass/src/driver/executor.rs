@@ -8,7 +8,7 @@ use std::sync::Arc;
 use windlass_engine::{Persisted, StopReason, Token};
 use windlass_log::{Lsn, Superblock};
 use windlass_store::disk::Disk;
-use windlass_store::{PrepareError, Prepared, Store};
+use windlass_store::{PrepareError, Prepared, Store, TrimError};
 
 /// Which lane work belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,7 +60,10 @@ pub(crate) enum Outcome {
     Cut {
         token: Token,
     },
-    Trimmed,
+    /// Trimmed, or why not.
+    Trimmed {
+        refused: Option<String>,
+    },
     Prepared(Result<Prepared, PrepareError>),
     /// The medium failed: nothing can be acknowledged any more.
     Failed {
@@ -103,8 +106,14 @@ impl<D: Disk> Work<D> {
                 Err(error) => failed(error.to_string()),
             },
             Job::Trim { to, drained, change } => match store.trim_with(to, drained, change) {
-                Ok(()) => Outcome::Trimmed,
-                Err(error) => failed(error.to_string()),
+                Ok(()) => Outcome::Trimmed { refused: None },
+                Err(error @ (TrimError::Store(_) | TrimError::Update(_))) => failed(error.to_string()),
+                // What stays costs space and nothing else; the next trim takes it along.
+                Err(
+                    error @ (TrimError::BeyondEnd { .. }
+                    | TrimError::InsideRecord { .. }
+                    | TrimError::Disk(_)),
+                ) => Outcome::Trimmed { refused: Some(error.to_string()) },
             },
             Job::Prepare { tail } => Outcome::Prepared(store.prepare_step(tail)),
         })

@@ -10,6 +10,8 @@ use windlass_store::{MemoryError, PrepareError, Store};
 use super::executor::{Executor, Job, Work};
 use super::memory::{Segment, SegmentError, Segments};
 
+/// Registered segments beyond which cold ones are let go before another one is had.
+const SEGMENTS_KEPT: usize = 32;
 /// How long to wait after a segment could not be made.
 const RETRY_NS: u64 = 100_000_000;
 
@@ -129,6 +131,10 @@ impl<F: Fabric, D: Disk> Local<F, D> {
 
     /// The segment, registered. When it is not ready it is asked for.
     pub(crate) fn segment(&mut self, fabric: &F, number: u64) -> Result<Arc<Segment<F>>, SegmentError> {
+        if self.segments.len() > SEGMENTS_KEPT {
+            // A backup that catches up goes through many.
+            self.release_cold();
+        }
         let found = self.segments.obtain(fabric, &self.store, number);
         if let Err(SegmentError::NotReady { .. }) = found {
             self.need(number);

@@ -100,6 +100,11 @@ impl<F: Fabric> Segments<F> {
         Ok(opened)
     }
 
+    /// How many are registered.
+    pub(crate) fn len(&self) -> usize {
+        self.open.len()
+    }
+
     /// Lets go of the segments below `first` that nobody else holds: no window, no posted request.
     pub(crate) fn release_below(&mut self, first: u64) {
         self.open.retain(|segment, open| *segment >= first || Arc::strong_count(open) > 1);

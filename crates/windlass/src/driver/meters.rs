@@ -52,6 +52,39 @@ pub struct GroupMetrics {
     pub refused: u64,
 }
 
+impl GroupMetrics {
+    /// The snapshot in the Prometheus text format; `labels` is put between the braces as it is (`member="1"`), and may be empty.
+    #[must_use]
+    pub fn to_prometheus(&self, labels: &str) -> String {
+        use std::fmt::Write as _;
+        let braces = if labels.is_empty() { String::new() } else { format!("{{{labels}}}") };
+        let mut text = String::with_capacity(2048);
+        for (name, help, value) in [
+            ("batches", "Batches written to backups.", self.batches),
+            ("batch_bytes", "Log bytes written to backups.", self.batch_bytes.sum),
+            ("acknowledgements", "Acknowledgements written to a primary.", self.acknowledgements),
+            ("parses", "Times that arrived bytes were parsed.", self.parses),
+            ("parsed_records", "Records found valid among arrived bytes.", self.parsed_records),
+            ("takeovers", "Tenures begun by this member.", self.takeovers),
+            ("step_downs", "Tenures of this member that ended.", self.step_downs),
+            ("sessions", "Sessions made.", self.sessions),
+            ("sessions_broken", "Sessions that broke.", self.sessions_broken),
+            ("revocations", "Times that all windows were taken back.", self.revocations),
+            ("fetched_bytes", "Bytes fetched as a candidate.", self.fetched_bytes),
+            ("cuts", "Times that the local log was cut.", self.cuts),
+            ("refused_peers", "Peers refused.", self.refused),
+        ] {
+            // Writing to a String can't fail.
+            let _ = writeln!(
+                text,
+                "# HELP windlass_group_{name}_total {help}\n# TYPE windlass_group_{name}_total counter\n\
+                 windlass_group_{name}_total{braces} {value}"
+            );
+        }
+        text
+    }
+}
+
 impl GroupMeters {
     pub(crate) fn snapshot(&self) -> GroupMetrics {
         GroupMetrics {

@@ -461,7 +461,13 @@ where
                     self.inputs.push_back(Input::Flushed { token, persisted });
                 }
                 Outcome::Saved { token } | Outcome::Cut { token } => self.ordered_done(Some(token)),
-                Outcome::Trimmed => self.ordered_done(None),
+                Outcome::Trimmed { refused } => {
+                    if let Some(cause) = refused {
+                        self.meters.trim_failures.add(1);
+                        warn!(self.options.logger, "the log was not trimmed"; "cause" => cause);
+                    }
+                    self.ordered_done(None);
+                }
                 Outcome::Prepared(result) => self.prepared(result, now),
                 Outcome::Failed { reason, cause } => self.medium_failed(reason, &cause),
             }
