@@ -288,3 +288,26 @@ fn a_trim_in_a_group_is_checked_and_reaches_every_member() {
         assert!(text.contains("windlass_group_batches_total{member=\"x\"} "), "{text}");
     }
 }
+
+#[test]
+fn a_primary_that_is_closed_hands_over_first() {
+    let mut group = Group::start(3);
+    let (first, log) = group.primary();
+    let end = append_all(&log, (0..100).map(payload), Level::Durable);
+    group.wait_durable(end);
+    let epoch = log.info().epoch;
+    drop(log);
+    let mut events = group.node(first).events();
+    group.nodes[first].take().unwrap().close().unwrap();
+    let reason = loop {
+        match events.try_next() {
+            Some(NodeEvent::SteppedDown { epoch: ended, reason }) if ended == epoch => break reason,
+            Some(_) => {}
+            None => panic!("it did not step down"),
+        }
+    };
+    assert!(matches!(reason, StopReason::HandedOver { .. }), "{reason}");
+    let (_, log) = group.primary();
+    let end = append_all(&log, (100..200).map(payload), Level::Durable);
+    group.wait_durable(end);
+}

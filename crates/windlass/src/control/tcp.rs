@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -105,6 +106,7 @@ impl TcpControl {
             secret: options.secret,
             logger: options.logger,
             wake: Box::new(wake),
+            is_news: AtomicBool::new(false),
             state: Mutex::new(State { peers: Peers::new(), events: VecDeque::new(), said: BTreeMap::new() }),
         });
         let (stop, stopped) = oneshot::channel();
@@ -135,7 +137,13 @@ impl Drop for TcpControl {
 
 impl ControlPlane for TcpControl {
     fn poll(&mut self) -> Option<ControlEvent> {
-        self.shared.state().events.pop_front()
+        if !self.shared.is_news.load(Ordering::Acquire) {
+            return None;
+        }
+        let mut state = self.shared.state();
+        let event = state.events.pop_front();
+        self.shared.is_news.store(!state.events.is_empty(), Ordering::Release);
+        event
     }
 
     fn send(&mut self, peer: MemberId, frame: Frame) {
@@ -156,6 +164,8 @@ struct Shared {
     logger: Logger,
     wake: Box<dyn Fn() + Send + Sync>,
     state: Mutex<State>,
+    /// Whether there are events, readable without the lock: the driver asks on each turn.
+    is_news: AtomicBool,
 }
 
 struct State {
@@ -175,6 +185,11 @@ impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         // Every change under the lock is whole before anything in it can panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self, state: &mut State, event: ControlEvent) {
+        state.events.push_back(event);
+        self.is_news.store(true, Ordering::Release);
     }
 
     fn is_member(&self, id: MemberId) -> bool {
@@ -207,7 +222,7 @@ impl Shared {
         let (sender, receiver) = mpsc::channel(OUTGOING_MAX);
         let mut state = self.state();
         let connection = state.peers.admit(peer, identity, sender)?;
-        state.events.push_back(ControlEvent::Up { peer, identity });
+        self.tell(&mut state, ControlEvent::Up { peer, identity });
         drop(state);
         (self.wake)();
         Ok((connection, receiver))
@@ -216,7 +231,7 @@ impl Shared {
     fn lost(&self, peer: MemberId, connection: Connection) {
         let mut state = self.state();
         if state.peers.remove(peer, connection) {
-            state.events.push_back(ControlEvent::Down { peer });
+            self.tell(&mut state, ControlEvent::Down { peer });
             drop(state);
             (self.wake)();
         }
@@ -232,7 +247,7 @@ impl Shared {
             return Some(false);
         }
         if let Some(frame) = frame.take() {
-            state.events.push_back(ControlEvent::Frame { peer, frame });
+            self.tell(&mut state, ControlEvent::Frame { peer, frame });
         }
         drop(state);
         (self.wake)();

@@ -383,6 +383,12 @@ where
         &self.local.store
     }
 
+    /// The other voters.
+    pub(crate) fn others(&self) -> Vec<MemberId> {
+        let config = self.engine.config();
+        config.voters.iter().copied().filter(|voter| *voter != config.me).collect()
+    }
+
     pub(crate) fn port(&self) -> &Arc<Port> {
         &self.port
     }

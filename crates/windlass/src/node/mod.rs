@@ -513,7 +513,8 @@ impl Node {
         NodeMetrics { log, group: self.inner.group_meters.snapshot() }
     }
 
-    /// Ends the node: resigns if it is primary, flushes, marks the folder clean, gives up its lock. Commits that wait are answered.
+    /// Ends the node: as primary it hands over to a member that streams, or resigns; then it flushes, marks the folder clean, gives up its
+    /// lock. Commits that wait are answered. Waits for about a second at most.
     ///
     /// # Errors
     ///

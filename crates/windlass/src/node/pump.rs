@@ -5,8 +5,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use slog::{error, warn};
-use windlass_engine::{Input, Role, StopReason};
+use windlass_engine::{Input, Role, Status, StopReason};
 use windlass_fabric::Fabric;
+use windlass_log::MemberId;
 use windlass_store::disk::{Disk, RealDisk};
 
 use super::{Ending, Inner, NodeEvent, PumpMode};
@@ -16,6 +17,8 @@ use crate::driver::{Driver, DriverEvent, Executor};
 
 /// How long a closing primary waits for reservations in flight.
 const QUIET: Duration = Duration::from_secs(1);
+/// How long it waits for its heir to lead.
+const HEIR: Duration = Duration::from_millis(500);
 
 /// Steps the driver until the node is to end, then ends it.
 pub(crate) fn run<F, C, N, X>(mut driver: Driver<F, RealDisk, C, N, X>, inner: &Arc<Inner>, mode: PumpMode)
@@ -25,7 +28,7 @@ where
     N: ControlPlane,
     X: Executor<RealDisk>,
 {
-    let mut resigned: Option<Instant> = None;
+    let mut leaving: Option<Leaving> = None;
     let _guard = EndOnPanic(inner);
     loop {
         let worked = match driver.step() {
@@ -41,13 +44,14 @@ where
         match inner.ending() {
             Some(Ending::Abrupt) => return end(driver, inner, false),
             Some(Ending::Clean) => {
-                let since = *resigned.get_or_insert_with(|| {
-                    driver.ask(Input::Resign { reason: StopReason::Asked });
-                    Instant::now()
-                });
-                let is_over = !matches!(driver.status().role, Role::Primary | Role::Sealing);
-                if (is_over && driver.is_quiet() && driver.is_settled()) || since.elapsed() > QUIET {
+                let leaving = leaving.get_or_insert_with(|| Leaving::new(driver.others()));
+                let is_over = leaving.turn(&driver.status());
+                if (is_over && driver.is_quiet() && driver.is_settled()) || leaving.since.elapsed() > QUIET {
                     break;
+                }
+                if let Some(input) = leaving.ask.take() {
+                    driver.ask(input);
+                    continue;
                 }
             }
             None => {}
@@ -55,7 +59,7 @@ where
         if worked || mode == PumpMode::Busy {
             continue;
         }
-        let longest = if resigned.is_some() { Duration::from_millis(1) } else { Duration::MAX };
+        let longest = if leaving.is_some() { Duration::from_millis(1) } else { Duration::MAX };
         if let Err(error) = driver.wait(longest) {
             error!(inner.logger, "the fabric is unusable; open the node again"; "cause" => %error);
             break;
@@ -75,6 +79,44 @@ impl Drop for EndOnPanic<'_> {
             *self.0.log() = None;
             self.0.is_unclean.store(true, Ordering::Release);
             self.0.events.end();
+        }
+    }
+}
+
+/// A clean end: a primary hands over to whoever streams, so that the group need not suspect it first.
+struct Leaving {
+    since: Instant,
+    heirs: Vec<MemberId>,
+    /// An heir was asked to take over and has not refused at once.
+    has_heir: bool,
+    /// What to ask the driver for next.
+    ask: Option<Input>,
+}
+
+impl Leaving {
+    fn new(heirs: Vec<MemberId>) -> Leaving {
+        Leaving { since: Instant::now(), heirs, has_heir: false, ask: None }
+    }
+
+    /// Looks at where the node stands, once a turn. `true` once it may end.
+    fn turn(&mut self, status: &Status) -> bool {
+        match status.role {
+            Role::Primary => {
+                // Still primary after an heir was asked: that one does not stream.
+                let heir = self.heirs.pop();
+                self.has_heir = heir.is_some();
+                self.ask = Some(match heir {
+                    Some(to) => Input::Handover { to },
+                    None => Input::Resign { reason: StopReason::Asked },
+                });
+                false
+            }
+            Role::Sealing => false,
+            // The word to the heir may still be on its way: it has arrived once the heir leads.
+            Role::Backup | Role::Candidate => {
+                !self.has_heir || status.primary.is_some() || self.since.elapsed() > HEIR
+            }
+            Role::Stopped => true,
         }
     }
 }
