@@ -150,10 +150,14 @@ impl RegionCore {
     fn register(domain: &Arc<Domain>, pinned: Pinned) -> Result<RegionCore, VerbError> {
         let flags = i32::try_from(access_flags(pinned.access)).unwrap_or(0);
         let length = usize::try_from(pinned.bytes).unwrap_or(usize::MAX);
-        let words = pinned.memory.words().map_or(std::ptr::null(), <[_]>::as_ptr);
-        let offset = usize::try_from(pinned.address - words.addr() as u64).unwrap_or(usize::MAX);
-        let start = words.cast::<u8>().wrapping_add(offset).cast_mut();
-        // SAFETY: `[start, start + length)` is memory of `pinned.memory`, inside the slice that it gave; words in it may be changed by
+        // `Memory` is safe to implement, so its word is checked each time: the device will write wherever this says.
+        let words = pinned.memory.words().unwrap_or_default();
+        let offset = pinned.address.checked_sub(words.as_ptr().addr() as u64);
+        let offset = offset.and_then(|offset| usize::try_from(offset).ok()).unwrap_or(usize::MAX);
+        let inside = offset.checked_add(length).is_some_and(|end| end <= size_of_val(words));
+        assert!(inside, "Memory::words gave another slice than before");
+        let start = words.as_ptr().cast::<u8>().wrapping_add(offset).cast_mut();
+        // SAFETY: `[start, start + length)` is memory of `pinned.memory`, inside the slice that it gave, as was just checked; words in it may be changed by
         // others through shared references (they are atomics), which is what the device will do. The registration holds
         // the memory until it has ended, or for ever.
         let raw = unsafe { (domain.context.library.reg_mr)(domain.raw, start.cast(), length, flags) };

@@ -4,7 +4,7 @@ use alloc::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use alloc::sync::Arc;
 use core::fmt;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use crate::bytes::{index, length};
 
@@ -84,7 +84,10 @@ impl Memory {
     /// How many hold what keeps this memory alive: this one, its clones and slices, and holders of the owner itself.
     #[must_use]
     pub fn holders(&self) -> usize {
-        Arc::strong_count(&self.owner)
+        let holders = Arc::strong_count(&self.owner);
+        // What those who let go did with the bytes before happens before what is done with them on the strength of this count.
+        fence(Ordering::Acquire);
+        holders
     }
 
     /// The length in bytes.
@@ -204,7 +207,7 @@ impl Memory {
     }
 
     #[inline]
-    fn word(&self, offset: u64) -> &AtomicU64 {
+    pub(super) fn word(&self, offset: u64) -> &AtomicU64 {
         assert!(offset.is_multiple_of(8), "a word at offset {offset}, not a multiple of 8");
         let at = self.at(offset, 8);
         // SAFETY: in range, mapped as long as `self` lives, and aligned: the base is, and the offset is a multiple of 8. An

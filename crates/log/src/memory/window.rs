@@ -393,6 +393,14 @@ impl Claim<'_> {
         self.memory.copy_in(self.offset + 8, &epoch.to_le_bytes());
         self.memory.copy_in(self.offset + 16, &lengths.to_le_bytes());
         self.memory.copy_in(self.offset + 24, &checksums.to_le_bytes());
+        // From here on the drain may pass this record, and the handle be dropped, and the mapping with it, before this function has returned: so no call
+        // that the handle is an argument of may last beyond the store. The atomic alone may go under a reference to it.
+        #[cfg(not(loom))]
+        {
+            let place = self.memory.word(self.offset);
+            place.store(word.to_le(), Release);
+        }
+        #[cfg(loom)]
         self.memory.store_u64(self.offset, word, Release);
     }
 }
