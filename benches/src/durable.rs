@@ -3,8 +3,6 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::sync::Barrier;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use windlass::{Level, Log, Options};
@@ -14,7 +12,7 @@ use windlass_store::disk::{Disk, RealDisk};
 use crate::Settings;
 use crate::error::{BenchError, During};
 use crate::flushing::way_name;
-use crate::measure::{Report, Series, Target, median_of};
+use crate::measure::{Report, Series, Target, median_of, side_by_side};
 use crate::plain::PlainLog;
 
 const RECORD_BYTES: usize = 256;
@@ -166,30 +164,17 @@ pub(crate) fn drive(
     how_long: Duration,
     put: &(impl Fn() -> Result<(), BenchError> + Sync),
 ) -> Result<Driven, BenchError> {
-    let barrier = Barrier::new(callers + 1);
-    let (took, times) = thread::scope(|scope| {
-        let threads: Vec<_> = (0..callers)
-            .map(|_| {
-                let barrier = &barrier;
-                scope.spawn(move || {
-                    barrier.wait();
-                    let begin = Instant::now();
-                    let mut times = Vec::new();
-                    while begin.elapsed() < how_long {
-                        let start = Instant::now();
-                        put()?;
-                        times.push(start.elapsed().as_secs_f64() * 1e6);
-                    }
-                    Ok::<_, BenchError>(times)
-                })
-            })
-            .collect();
-        barrier.wait();
-        let start = Instant::now();
-        let times: Result<Vec<_>, _> =
-            threads.into_iter().map(|thread| thread.join().expect("no panic")).collect();
-        (start.elapsed(), times)
+    let (took, answers) = side_by_side(callers, |_| {
+        let begin = Instant::now();
+        let mut times = Vec::new();
+        while begin.elapsed() < how_long {
+            let start = Instant::now();
+            put()?;
+            times.push(start.elapsed().as_secs_f64() * 1e6);
+        }
+        Ok::<_, BenchError>(times)
     });
+    let times: Result<Vec<_>, _> = answers.into_iter().collect();
     let mut times = times?.concat();
     Ok(Driven { rate: times.len() as f64 / took.as_secs_f64(), p50_us: median_of(&mut times) })
 }

@@ -5,6 +5,9 @@
 //! target it is held to. The first series of a [`Comparison`] is the base that the others are shown against.
 
 use std::fmt;
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -132,6 +135,28 @@ impl Report {
     pub(crate) fn judge(&mut self, figure: impl Into<String>, target: Target, runs: Vec<f64>) {
         self.judged.push(Judged::new(figure, target, runs));
     }
+}
+
+/// Does `work` in so many threads at once, each given its number. Answers the time from the first one's start to the last one's end.
+pub(crate) fn side_by_side<T: Send>(threads: usize, work: impl Fn(usize) -> T + Sync) -> (Duration, Vec<T>) {
+    let barrier = Barrier::new(threads);
+    let ended: Vec<(Instant, Instant, T)> = thread::scope(|scope| {
+        let (barrier, work) = (&barrier, &work);
+        let running: Vec<_> = (0..threads)
+            .map(|number| {
+                scope.spawn(move || {
+                    barrier.wait();
+                    let start = Instant::now();
+                    let answer = work(number);
+                    (start, Instant::now(), answer)
+                })
+            })
+            .collect();
+        running.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    });
+    let first = ended.iter().map(|(start, _, _)| *start).min().expect("a thread at least");
+    let last = ended.iter().map(|(_, end, _)| *end).max().expect("a thread at least");
+    (last - first, ended.into_iter().map(|(_, _, answer)| answer).collect())
 }
 
 /// The value below which half of the samples lie (the upper of two middles).

@@ -25,6 +25,10 @@ pub(crate) struct Free<D: Disk> {
     pub(crate) open: Option<Arc<Segment<D>>>,
 }
 
+/// How many free files stay mapped beyond as many as are kept ahead of the tail: unmapping one, and bringing its pages back, costs
+/// as much as writing it. An application that trims several segments at once frees so many before the first is used again.
+const OPEN_FREE_MAX: u64 = 6;
+
 /// Files without log.
 pub(crate) struct Pool<D: Disk> {
     /// The free files, of a segment's size each; those last freed are reused first.
@@ -38,6 +42,12 @@ pub(crate) struct Pool<D: Disk> {
 impl<D: Disk> Pool<D> {
     pub(crate) fn held(&self) -> u64 {
         self.released.len() as u64
+    }
+
+    /// A free file to use, one that is still mapped if there is any.
+    pub(crate) fn take_free(&mut self) -> Option<Free<D>> {
+        let mapped = self.free.iter().rposition(|free| free.open.is_some());
+        mapped.map(|at| self.free.remove(at)).or_else(|| self.free.pop())
     }
 
     /// The lowest number that no free file has.
@@ -108,7 +118,7 @@ impl<D: Disk> Store<D> {
                     let (_, open) = pool.released.remove(failed);
                     let kept = pool.free.iter().filter(|free| free.open.is_some()).count() as u64;
                     // Descriptors and mappings stay bounded (kind 36).
-                    let open = open.filter(|_| kept <= self.options.segments_ahead.max(1));
+                    let open = open.filter(|_| kept < self.options.segments_ahead + OPEN_FREE_MAX);
                     pool.free.extend(free.map(|number| Free { number, open }));
                     let counter = if free.is_some() {
                         &self.counting.segments_recycled

@@ -188,7 +188,7 @@ impl<D: Disk> Store<D> {
     pub(crate) fn make_segment(&self, number: u64) -> Result<Memory, PrepareError> {
         let name = names::segment(self.geometry, number);
         // Left from before a cut, or made by an opening that died: the same header, and nothing in it parses.
-        let free = locked(&self.pool).free.pop();
+        let free = locked(&self.pool).take_free();
         let made = match &free {
             Some(free) => names::free(free.number),
             None => names::temporary(self.geometry, number),

@@ -274,6 +274,32 @@ fn kind_17_19_recycled_segments_show_nothing_of_their_former_life_and_suffice() 
 }
 
 #[test]
+fn kind_19_a_free_file_that_is_still_mapped_is_used_before_one_that_is_not() {
+    let fill_and_trim = |log: &mut TestLog<TestDisk>| {
+        for number in 0..600 {
+            log.append(&payload(number)).unwrap();
+        }
+        log.flush().unwrap();
+        let tail = log.handoff.drained();
+        log.handoff.retire();
+        log.store.trim(tail, tail).unwrap();
+    };
+    let (disk, mut log, _) = filled(5);
+    fill_and_trim(&mut log);
+    log.close().unwrap();
+    let mut log = TestLog::open(disk).unwrap();
+    fill_and_trim(&mut log);
+    let mut pool = crate::store::locked(&log.store.pool);
+    // The mapped one is not the last one either.
+    let mapped = pool.free.iter().position(|free| free.open.is_some()).unwrap();
+    let mapped = pool.free.remove(mapped);
+    pool.free.insert(0, mapped);
+    let unmapped = crate::pool::Free { number: pool.number_unused(), open: None };
+    pool.free.push(unmapped);
+    assert!(pool.take_free().unwrap().open.is_some());
+}
+
+#[test]
 fn kind_20_21_22_a_full_disk_is_an_answer_and_everything_but_growing_still_works() {
     let (disk, mut log, starts) = filled(60);
     disk.set_capacity(Some(disk.used_bytes()));
