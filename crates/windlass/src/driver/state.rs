@@ -5,7 +5,7 @@
 //! ```
 
 use windlass_engine::{DurableState, PeerRecord, Persisted};
-use windlass_log::{Lsn, MemberId, Superblock};
+use windlass_log::{EpochHistory, Lsn, MemberId, Superblock};
 
 const VERSION: u8 = 1;
 const PEER_BYTES: usize = 17;
@@ -21,7 +21,30 @@ pub struct ConfigurationError {
 }
 
 /// Puts the engine's state into the superblock. The store keeps its own marks and the trim point.
+///
+/// The engine trims its history when it orders a trim. Where the store has refused that one, the history keeps what speaks for the log
+/// from the store's trim point on: without, the log would begin where no epoch owns it, and would not open.
 pub(crate) fn put(superblock: &mut Superblock, state: &DurableState) {
+    let before = (superblock.trimmed < state.trimmed).then(|| superblock.history.clone());
+    put_state(superblock, state);
+    if let Some(history) = before.and_then(|before| with_older(&before, &state.history)) {
+        superblock.history = history;
+    }
+}
+
+/// A history with the entries of `before` that start below its first one. `None`: there is no room.
+fn with_older(before: &EpochHistory, history: &EpochHistory) -> Option<EpochHistory> {
+    let first = history.entries().first()?;
+    let older =
+        before.entries().iter().filter(|entry| entry.start < first.start && entry.epoch < first.epoch);
+    let mut whole = EpochHistory::new();
+    for entry in older.chain(history.entries()) {
+        whole.extend(entry.epoch, entry.start).ok()?;
+    }
+    Some(whole)
+}
+
+fn put_state(superblock: &mut Superblock, state: &DurableState) {
     superblock.promised = state.promised;
     superblock.history = state.history.clone();
     superblock.acknowledged = superblock.acknowledged.max(state.mark.0);
@@ -78,13 +101,34 @@ fn decode(bytes: &[u8]) -> Result<Vec<PeerRecord>, ConfigurationError> {
 
 /// A cut's superblock: the engine's state, with no mark beyond the cut.
 pub(crate) fn put_cut(superblock: &mut Superblock, state: &DurableState, at: Lsn) {
-    put(superblock, state);
+    put_state(superblock, state);
     superblock.acknowledged = state.mark.0.min(at);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use windlass_log::Epoch;
+
+    #[test]
+    fn a_history_never_begins_behind_the_stores_trim_point_kind_46() {
+        let history = |entries: &[(u64, u64)]| {
+            let mut history = EpochHistory::new();
+            for (epoch, start) in entries {
+                history.extend(Epoch::new(*epoch, MemberId(0)), Lsn(*start)).unwrap();
+            }
+            history
+        };
+        let full = history(&[(1, 4096), (2, 6000), (5, 9000)]);
+        let trimmed = history(&[(5, 9000)]);
+        assert_eq!(with_older(&full, &trimmed), Some(full.clone()));
+        assert_eq!(
+            with_older(&full, &history(&[(5, 9000), (7, 9500)])),
+            Some(history(&[(1, 4096), (2, 6000), (5, 9000), (7, 9500)]))
+        );
+        assert_eq!(with_older(&trimmed, &trimmed), Some(trimmed.clone()));
+        assert_eq!(with_older(&full, &EpochHistory::new()), None);
+    }
 
     #[test]
     fn the_peers_come_back_as_they_went_and_damage_is_refused() {
