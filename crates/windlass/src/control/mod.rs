@@ -82,6 +82,9 @@ pub enum Refused {
     /// It closed or fell silent before the handshake was over; a peer that refuses us does just that.
     #[error("it closed the connection or fell silent during the handshake: its own log says why")]
     Handshake,
+    /// Too many connections were in the middle of their handshake, and this one was the oldest of them.
+    #[error("it had to make room for another: too many connections that have not proved themselves")]
+    Crowded,
     /// A member of another group.
     #[error("its log is {found}, this group's is {expected}: check its address and folder")]
     LogId {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use slog::{Logger, info, warn};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use windlass_engine::Identity;
 use windlass_log::{LogId, MemberId};
@@ -36,7 +36,7 @@ const BACKOFF_LAST: Duration = Duration::from_millis(500);
 const OUTGOING_MAX: usize = 256;
 /// Events that wait for the driver; beyond that reading stops.
 const EVENTS_MAX: usize = 1024;
-/// Connections in the middle of their handshake.
+/// Connections in the middle of their handshake; beyond that the oldest makes room, so that silent strangers keep no member out.
 const HANDSHAKES_MAX: usize = 32;
 /// The same refusal from the same place is one log line in this time.
 const REPEAT: Duration = Duration::from_secs(30);
@@ -272,9 +272,9 @@ async fn listen(shared: Arc<Shared>, listener: TcpListener) {
             return;
         }
     };
-    let handshakes = Arc::new(Semaphore::new(HANDSHAKES_MAX));
+    // Oldest first. The receiver of one that is through, either way, is gone.
+    let mut greeted: VecDeque<oneshot::Sender<()>> = VecDeque::with_capacity(HANDSHAKES_MAX);
     loop {
-        let Ok(permit) = Arc::clone(&handshakes).acquire_owned().await else { return };
         let (stream, from) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
@@ -284,13 +284,23 @@ async fn listen(shared: Arc<Shared>, listener: TcpListener) {
                 continue;
             }
         };
+        greeted.retain(|handshake| !handshake.is_closed());
+        if greeted.len() >= HANDSHAKES_MAX {
+            // Dropping the sender tells it.
+            drop(greeted.pop_front());
+        }
+        let (room, crowded) = oneshot::channel::<()>();
+        greeted.push_back(room);
         let shared = Arc::clone(&shared);
         tokio::spawn(async move {
-            let (mut stream, peer) = match greet(&shared, stream, End::Listener, None).await {
+            let greeting = tokio::select! {
+                greeting = greet(&shared, stream, End::Listener, None) => greeting,
+                _ = crowded => Err(Refused::Crowded),
+            };
+            let (mut stream, peer) = match greeting {
                 Ok(greeted) => greeted,
                 Err(refused) => return shared.refuse(from, refused),
             };
-            drop(permit);
             match shared.admit(peer.from, peer.identity) {
                 Ok((connection, outgoing)) => {
                     if stream.write_all(&[WELCOME]).await.is_ok() {

@@ -178,3 +178,23 @@ fn garbage_before_or_after_the_proof_closes_the_connection_and_nothing_else() {
     let mut b = TcpControl::start(options_b, || {}).unwrap();
     assert!(matches!(next(&mut b), ControlEvent::Up { peer: MemberId(0), .. }));
 }
+
+#[test]
+fn silent_strangers_in_any_number_keep_no_member_out() {
+    let mut sites = sites(2);
+    let mut a = TcpControl::start(options(&mut sites, 0), || {}).unwrap();
+    let strangers: Vec<_> = (0..3 * HANDSHAKES_MAX)
+        .map(|_| std::net::TcpStream::connect(sites[0].member.address).unwrap())
+        .collect();
+    let start = Instant::now();
+    let _b = TcpControl::start(options(&mut sites, 1), || {}).unwrap();
+    assert!(matches!(next(&mut a), ControlEvent::Up { peer: MemberId(1), .. }));
+    assert!(start.elapsed() < HANDSHAKE / 2, "the member waited {:?} behind strangers", start.elapsed());
+    // All but the last few were told to go before their time was up.
+    let mut closed = 0;
+    for mut stream in strangers {
+        stream.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        closed += usize::from(stream.read_to_end(&mut Vec::new()).is_ok());
+    }
+    assert!(closed >= 2 * HANDSHAKES_MAX, "only {closed} made room");
+}
