@@ -23,7 +23,8 @@ fn memory_bytes() -> u64 {
 
 #[test]
 fn a_member_that_was_away_within_the_retention_catches_up_by_the_ordinary_writes() {
-    let mut group = Group::start(3);
+    // A debug build on a busy machine may stand still for longer than a primary is given by default.
+    let mut group = Group::start_with(3, |options| options.suspicion(Duration::from_secs(2)));
     let (first, log) = group.primary();
     let third = (first + 1) % 3;
     let end = append_all(&log, (0..100).map(payload), Level::Durable);
@@ -42,7 +43,8 @@ fn a_member_that_was_away_within_the_retention_catches_up_by_the_ordinary_writes
 
 #[test]
 fn beyond_the_retention_a_member_needs_a_snapshot_and_goes_on_behind_it() {
-    let mut group = Group::start(3);
+    // A debug build on a busy machine may stand still for longer than a primary is given by default.
+    let mut group = Group::start_with(3, |options| options.suspicion(Duration::from_secs(2)));
     let (first, log) = group.primary();
     let third = (first + 1) % 3;
     let end = append_all(&log, (0..100).map(payload), Level::Durable);
