@@ -45,6 +45,8 @@ pub struct Engine {
     snapshot: Option<Offer>,
     /// The application's checkpoint, until the log has started again there.
     installed: Option<Lsn>,
+    /// A newer offer was asked for, since the checkpoint lies beyond the one at hand.
+    asked_for_newer: bool,
     reset: Option<crate::Token>,
     // As primary.
     tenure: Option<Tenure>,
@@ -111,6 +113,7 @@ impl Engine {
             resync: None,
             snapshot: None,
             installed: None,
+            asked_for_newer: false,
             reset: None,
             tenure: None,
             sealing: None,

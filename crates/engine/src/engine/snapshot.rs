@@ -14,7 +14,18 @@ impl Engine {
         let Some(offer) = &self.snapshot else { return };
         let Some(at) = self.installed.take() else { return };
         let (primary, from) = (offer.primary, offer.trimmed);
-        if at < from || at > offer.tail {
+        let is_newer = at > offer.tail;
+        if is_newer && !self.asked_for_newer {
+            // A checkpoint is taken after the offer was made, as a rule: ask once for one that knows of it.
+            let session = offer.session;
+            self.asked_for_newer = true;
+            self.installed = Some(at);
+            self.snapshot = None;
+            self.resync = Some((primary, session));
+            return self.send_resync();
+        }
+        self.asked_for_newer = false;
+        if at < from || is_newer {
             return self.core.event(Event::SnapshotNeeded { primary, from });
         }
         let mut history = offer.history.clone();
