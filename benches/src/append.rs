@@ -6,14 +6,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::time::{ClockId, clock_gettime};
 use windlass::{Log, Lsn, Options, TrimError};
 use windlass_log::Memory;
 use windlass_store::disk::{Disk, DiskFile, DiskMap, RealDisk, RealMap};
 
 use crate::Settings;
 use crate::error::{BenchError, During};
-use crate::measure::{Report, Series, Target, side_by_side};
+use crate::measure::{Report, Series, Target, side_by_side, work_ns};
 
 /// Payload bytes, and how much is appended in one round: in five rounds of 256 B more than 4 GiB for each number of producers.
 const SIZES: [(usize, u64); 4] = [(64, 128 << 20), (256, 1 << 30), (1024, 512 << 20), (4096, 512 << 20)];
@@ -117,13 +116,6 @@ fn raw_rate(memory: &Memory, bytes: usize, producers: usize, round_bytes: u64) -
         }
     });
     (records * producers as u64) as f64 / took.as_secs_f64()
-}
-
-/// Processor time of this process so far, in nanoseconds.
-fn work_ns() -> f64 {
-    let now = clock_gettime(ClockId::ProcessCPUTime);
-    // Below 2^52 for 50 days.
-    now.tv_sec as f64 * 1e9 + now.tv_nsec as f64
 }
 
 fn records_each(bytes: usize, producers: usize, round_bytes: u64) -> u64 {

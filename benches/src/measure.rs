@@ -9,6 +9,7 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 
 /// What one contender came to: a number for each round.
@@ -157,6 +158,13 @@ pub(crate) fn side_by_side<T: Send>(threads: usize, work: impl Fn(usize) -> T + 
     let first = ended.iter().map(|(start, _, _)| *start).min().expect("a thread at least");
     let last = ended.iter().map(|(_, end, _)| *end).max().expect("a thread at least");
     (last - first, ended.into_iter().map(|(_, _, answer)| answer).collect())
+}
+
+/// Processor time of this process so far, in nanoseconds.
+pub(crate) fn work_ns() -> f64 {
+    let now = clock_gettime(ClockId::ProcessCPUTime);
+    // Below 2^52 for 50 days.
+    now.tv_sec as f64 * 1e9 + now.tv_nsec as f64
 }
 
 /// The value below which half of the samples lie (the upper of two middles).

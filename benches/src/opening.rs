@@ -13,7 +13,7 @@ use windlass_store::disk::{Access, Disk, DiskFile, DiskMap, RealDisk};
 use crate::Settings;
 use crate::child::{self, Child};
 use crate::error::{BenchError, During};
-use crate::measure::{Report, Series, Target};
+use crate::measure::{Report, Series, Target, work_ns};
 
 const RECORD_BYTES: usize = 256;
 /// A record with its header.
@@ -45,6 +45,7 @@ struct Opened {
     read_s: f64,
     records: u64,
     memory_bytes: u64,
+    work_ns: f64,
     tail: u64,
 }
 
@@ -57,6 +58,7 @@ enum RawRequest {
 #[derive(Serialize, Deserialize)]
 struct Scanned {
     seconds: f64,
+    work_ns: f64,
     records: u64,
 }
 
@@ -69,18 +71,20 @@ pub(crate) fn run(settings: &Settings) -> Result<Report, BenchError> {
     let mut maps = Series::new("mapping, copying out and checksumming each record");
     let mut reads = Series::new("reading by 256 KiB, checksumming each record");
     let mut ours = Series::new("windlass: open and read each record");
+    let mut work = [maps.clone(), reads.clone(), ours.clone()];
     let (mut opens, mut memory) = (Series::new("open"), Series::new("anonymous memory"));
     for _ in 0..settings.rounds() {
         let tail = end.tail;
-        for (series, request) in
-            [(&mut maps, RawRequest::Map { tail }), (&mut reads, RawRequest::Read { tail })]
-        {
+        let raw_ways = [(&mut maps, RawRequest::Map { tail }), (&mut reads, RawRequest::Read { tail })];
+        for (work, (series, request)) in work.iter_mut().zip(raw_ways) {
             let scanned: Scanned = Child::start(RAW_ROLE, &place)?.ask(&request)?;
             series.push(rate(scanned.records, scanned.seconds));
+            work.push(scanned.work_ns / scanned.records as f64);
         }
         let mut child = Child::start(LOG_ROLE, &place)?;
         let opened: Opened = child.ask(&LogRequest::Open)?;
         ours.push(rate(opened.records, opened.open_s + opened.read_s));
+        work[2].push(opened.work_ns / opened.records as f64);
         opens.push(opened.open_s * 1e3);
         memory.push(opened.memory_bytes as f64 / f64::from(1 << 20));
         end = child.ask(&LogRequest::Append(settings.choose(ROUND_BYTES, 1 << 20)))?;
@@ -88,6 +92,7 @@ pub(crate) fn run(settings: &Settings) -> Result<Report, BenchError> {
     }
     let mut report = Report::default();
     report.compare("records read after SIGKILL", "MB of payload/s", [&maps, &reads, &ours]);
+    report.compare("processor time of the process", "ns per record", &work);
     report.compare("of which opening", "ms", [&opens]);
     let best = maps.with(&reads, f64::max);
     let best = Series { name: "the faster raw way".into(), runs: best };
@@ -120,7 +125,7 @@ pub(crate) fn log_role(place: &Place) -> Result<(), BenchError> {
             }
             let log = log.as_ref().expect("made above");
             let tail = append(log, bytes)?;
-            Ok(Opened { open_s: 0.0, read_s: 0.0, records: 0, memory_bytes: 0, tail })
+            Ok(Opened { open_s: 0.0, read_s: 0.0, records: 0, memory_bytes: 0, work_ns: 0.0, tail })
         }
     })
 }
@@ -157,7 +162,7 @@ fn open_and_read(place: &Place) -> Result<(Log, Opened), BenchError> {
 }
 
 fn open_and_read_sampled(place: &Place) -> Result<(Log, Opened), BenchError> {
-    let start = Instant::now();
+    let (start, before_ns) = (Instant::now(), work_ns());
     let options = Options::new().any_filesystem(place.any_filesystem);
     let log = options.open(&place.folder).during("opening the log")?;
     let open_s = start.elapsed().as_secs_f64();
@@ -175,19 +180,21 @@ fn open_and_read_sampled(place: &Place) -> Result<(Log, Opened), BenchError> {
         }
     }
     let read_s = start.elapsed().as_secs_f64();
+    let work_ns = work_ns() - before_ns;
     let tail = log.info().tail.0;
-    Ok((log, Opened { open_s, read_s, records, memory_bytes: 0, tail }))
+    Ok((log, Opened { open_s, read_s, records, memory_bytes: 0, work_ns, tail }))
 }
 
 /// The body of [`RAW_ROLE`].
 pub(crate) fn raw_role(place: &Place) -> Result<(), BenchError> {
     child::serve(|request: RawRequest| {
-        let start = Instant::now();
+        let (start, before_ns) = (Instant::now(), work_ns());
         let records = match request {
             RawRequest::Map { tail } => scan(&place.folder, tail, map_one)?,
             RawRequest::Read { tail } => scan(&place.folder, tail, read_one)?,
         };
-        Ok(Scanned { seconds: start.elapsed().as_secs_f64(), records })
+        let (seconds, work_ns) = (start.elapsed().as_secs_f64(), work_ns() - before_ns);
+        Ok(Scanned { seconds, work_ns, records })
     })
 }
 
