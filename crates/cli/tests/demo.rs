@@ -75,7 +75,7 @@ fn lines_of_standard_input_are_records_and_the_folder_stays_readable() {
     assert!(out.status.success());
     let report: Value = serde_json::from_slice(&out.stdout).unwrap();
     assert_nothing_lost(&report);
-    let read = windlass(&["log", "read", logs.join("member-2").to_str().unwrap(), "--format", "raw"]);
+    let read = windlass(&["log", "read", logs.join("m2").to_str().unwrap(), "--format", "raw"]);
     assert!(read.status.success());
     let mut want = Vec::new();
     for sequence in 0..report["acknowledged"].as_u64().unwrap() {
@@ -84,7 +84,7 @@ fn lines_of_standard_input_are_records_and_the_folder_stays_readable() {
         want.extend_from_slice(line);
     }
     assert!(read.stdout == want, "the log has {} bytes, {} were acknowledged", read.stdout.len(), want.len());
-    let verified = windlass(&["log", "verify", logs.join("member-1").to_str().unwrap()]);
+    let verified = windlass(&["log", "verify", logs.join("m1").to_str().unwrap()]);
     assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stdout));
     // Its files are somebody's: no second demo writes there.
     let again = windlass(&["demo", "--folder", logs.to_str().unwrap(), "--seconds", "1"]);
@@ -95,7 +95,7 @@ fn lines_of_standard_input_are_records_and_the_folder_stays_readable() {
 fn what_cannot_be_done_is_said_before_anything_is_started() {
     let empty = tempfile::NamedTempFile::new().unwrap();
     let cases: &[(&[&str], i32, &str)] = &[
-        (&["demo", "--members", "4"], 64, "use 3 or 5"),
+        (&["demo", "--members", "4"], 64, "possible values: 3, 5"),
         (&["demo", "--members", "2"], 64, "2"),
         (&["demo", "--input", "/nonexistent/file"], 5, "/nonexistent/file"),
         (&["demo", "--input", empty.path().to_str().unwrap()], 3, "is empty"),

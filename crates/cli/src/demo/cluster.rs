@@ -42,7 +42,7 @@ impl Cluster {
                 number,
                 control: free_address(&members)?,
                 client: run.join(format!("m{number}.sock")),
-                folder: folder.join(format!("member-{number}")),
+                folder: folder.join(format!("m{number}")),
             });
         }
         let config = Config {

@@ -85,6 +85,9 @@ impl<'a> Feed<'a> {
     pub(super) fn run(&mut self, length: Duration, kills: u32) -> Result<Duration, Failure> {
         let start = Instant::now();
         self.progress.begin();
+        if let Some(session) = &self.session {
+            self.progress.leads(&self.cluster.name(session.member), &self.epoch);
+        }
         let mut killed = 0;
         loop {
             let now = Instant::now();
@@ -95,7 +98,9 @@ impl<'a> Feed<'a> {
             self.fill(now);
             self.hear(Duration::from_millis(5))?;
             self.look_for_returning()?;
-            self.progress.tick(&self.epoch, self.ledger.acknowledged());
+            if self.unfinished.is_none() {
+                self.progress.tick(&self.epoch, self.ledger.acknowledged());
+            }
             let due = start + length * (killed + 1) / (kills + 1);
             if killed < kills && now >= due && is_whole {
                 killed += 1;
@@ -159,7 +164,7 @@ impl<'a> Feed<'a> {
         let Some(member) = self.session.as_ref().map(|session| session.member) else { return Ok(()) };
         let at = Instant::now();
         self.cluster.kill(member)?;
-        self.progress.killed(&self.cluster.name(member));
+        self.progress.killed(&self.cluster.name(member), at);
         self.returning = Some(Returning { member, started: at, end: 0, looked: at });
         self.take_over(&Loss { at, killed: true })
     }

@@ -21,7 +21,7 @@ use self::cluster::{Cluster, Plan};
 use self::feed::Feed;
 use self::input::Input;
 use self::report::{Progress, Report};
-use crate::exit::{Failure, Status, TABLE};
+use crate::exit::{Failure, Status};
 use crate::log::frame::Framing;
 
 /// Bytes of a segment in the demo: small enough to roll over while one watches.
@@ -29,14 +29,23 @@ const SEGMENT_BYTES: u64 = 16 << 20;
 /// How long members may take to learn what is durable, at the end.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How the demo ends, as its `--help` prints it.
+const STATUSES: &str = "\
+Exit status:
+  0   every acknowledged record is on every member: once, in order, unaltered
+  2   an acknowledged record is missing, altered, repeated or out of order; the folders are kept
+  3   refused: the folder is not empty, the input is empty or has too long a record
+  5   the system failed, or no primary was found, or a member ended by itself; the folders are kept
+  64  the command line is wrong";
+
 /// `windlass demo`'s arguments.
 #[derive(Debug, clap::Args)]
-#[command(after_help = TABLE)]
+#[command(after_help = STATUSES)]
 pub(crate) struct Args {
     /// How many members
-    #[arg(long, value_name = "3|5", default_value_t = 3, value_parser = clap::value_parser!(u8).range(3..=5))]
-    members: u8,
-    /// How long to send records
+    #[arg(long, value_name = "3|5", default_value = "3", value_parser = ["3", "5"])]
+    members: String,
+    /// How long to send records, in seconds; longer if the kills take longer
     #[arg(long, value_name = "S", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
     /// How often to kill the primary
@@ -45,10 +54,11 @@ pub(crate) struct Args {
     /// What an acknowledgement means: `durable` on the disks of a majority, `replicated` in the memory of a majority
     #[arg(long, value_enum, default_value_t = Level::Durable)]
     level: Level,
-    /// Records from this file, a record a line, repeated as needed; `-` is standard input. Default: windlass's own sources
+    /// Records from this file, a record a line, repeated as needed; `-` is standard input. Default: windlass's own sources,
+    /// in records of --payload bytes
     #[arg(long, value_name = "FILE")]
     input: Option<PathBuf>,
-    /// A record every BYTES bytes of the input instead of a record a line
+    /// With --input: a record every BYTES bytes instead of a record a line
     #[arg(long, value_name = "BYTES", requires = "input", value_parser = clap::value_parser!(u64).range(1..))]
     frame: Option<u64>,
     /// Bytes of a record of the default input
@@ -89,9 +99,6 @@ impl Level {
 
 /// Runs the demo. The temporary folder goes if all went well, and stays to be looked at if not.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    if args.members == 4 {
-        return Err(Failure::new(Status::Usage, "4 members survive no more than 3 do: use 3 or 5"));
-    }
     let input = match &args.input {
         Some(file) => Input::read(file, args.frame.map_or(Framing::Lines, Framing::Bytes))?,
         None => Input::default(args.payload)?,
@@ -121,15 +128,16 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 
 fn run_in(args: &Args, input: &Input, folder: &Path, run: &Path) -> Result<(), Failure> {
     let mut progress = Progress::new(args.json);
+    let members = if args.members == "5" { 5 } else { 3 };
+    let stays = if args.folder.is_some() { "" } else { " (removed at the end unless something is wrong)" };
+    progress.plain(&format!("{members} members on this machine, their logs in {}{stays}", folder.display()));
     progress.plain(&format!(
-        "{} members on this machine, their logs in {}; records from {} ({} different ones)",
-        args.members,
-        folder.display(),
+        "records from {}: {} different ones, used over and over, each with its number (8 bytes) in front",
         input.name,
         input.records()
     ));
     let plan = Plan {
-        members: args.members,
+        members,
         level: args.level.name().to_owned(),
         segment_bytes: SEGMENT_BYTES,
         suspicion_ms: args.suspicion_ms,

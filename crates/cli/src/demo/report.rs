@@ -75,8 +75,12 @@ impl Progress {
 
     /// A line, with the time since the feeding began.
     pub(super) fn say(&self, line: &str) {
+        self.say_at(Instant::now(), line);
+    }
+
+    fn say_at(&self, at: Instant, line: &str) {
         if !self.silent {
-            println!("{:>6.2} s  {line}", self.began.elapsed().as_secs_f64());
+            println!("{:>6.2} s  {line}", at.saturating_duration_since(self.began).as_secs_f64());
         }
     }
 
@@ -109,22 +113,33 @@ impl Progress {
         self.acknowledged = acknowledged;
     }
 
-    pub(super) fn killed(&self, name: &str) {
-        self.say(&format!("the primary {name} is killed (SIGKILL)"));
+    /// Which member leads at the start.
+    pub(super) fn leads(&self, name: &str, epoch: &str) {
+        self.say(&format!("{name} is primary (epoch {epoch}); records are sent to it"));
+    }
+
+    pub(super) fn killed(&self, name: &str, at: Instant) {
+        self.say_at(at, &format!("the primary {name} is killed (SIGKILL)"));
     }
 
     pub(super) fn takeover(&self, takeover: &Takeover) {
         let t = takeover;
         let why = if t.killed { "after the kill" } else { "although nobody was killed" };
+        let flight = match t.unknown {
+            0 => String::from("nothing was in flight"),
+            unknown => {
+                format!("{unknown} in flight: {} were in its log, {} were sent again", t.found, t.sent_again)
+            }
+        };
         self.say(&format!(
-            "{} is primary (epoch {}); first new record acknowledged {:.0} ms {why}; of {} records in flight {} were in its log, {} were sent again",
-            t.to, t.epoch, t.kill_to_commit_ms, t.unknown, t.found, t.sent_again
+            "{} is primary (epoch {}): first new record acknowledged {:.0} ms {why}; {flight}",
+            t.to, t.epoch, t.kill_to_commit_ms
         ));
     }
 
     pub(super) fn back(&self, name: &str, took: Duration) {
         self.say(&format!(
-            "{name} was started again and has caught up after {:.0} ms",
+            "{name} was started again and had caught up {:.0} ms after its start",
             took.as_secs_f64() * 1e3
         ));
     }
@@ -159,9 +174,10 @@ pub(super) fn table(report: &Report, members: &[(String, Checked)]) -> String {
     );
     let _ = writeln!(
         out,
-        "  throughput     {} records a second over {:.1} s, takeovers included",
+        "  throughput     {} records a second over {:.1} s{}",
         grouped(rounded(report.throughput_per_s)),
-        report.seconds
+        report.seconds,
+        if report.takeovers.is_empty() { "" } else { ", takeovers included" }
     );
     let _ = writeln!(
         out,
@@ -173,9 +189,13 @@ pub(super) fn table(report: &Report, members: &[(String, Checked)]) -> String {
         let what = if t.killed { "kill" } else { "loss" };
         let _ = writeln!(
             out,
-            "  takeover {number:<5} {} → {}: {:.0} ms from the {what} to the first new acknowledgement (a primary is suspected after {} ms of silence)",
-            t.from, t.to, t.kill_to_commit_ms, t.suspicion_ms
+            "  takeover {number:<5} {} → {}: {:.0} ms from the {what} to the first new acknowledgement",
+            t.from, t.to, t.kill_to_commit_ms
         );
+    }
+    if let Some(t) = report.takeovers.first() {
+        let _ =
+            writeln!(out, "                 (a primary is suspected after {} ms of silence)", t.suspicion_ms);
     }
     let verdict = if report.ok {
         "Nothing acknowledged was lost, altered, repeated or put out of order."

@@ -1,8 +1,10 @@
 //! The first failure, and everything after it.
 
+use std::time::Instant;
+
 use super::Outcome;
 use super::one_sided::lacking;
-use super::side::{Side, local, send, unsignalled, untouched, write};
+use super::side::{LIMIT, Side, local, send, unsignalled, untouched, write};
 use crate::{
     Access, Connection, ConnectionOptions, ConnectionState, Fabric, Opcode, PostProblem, Receive, RemoteKey,
     RemoteRange, Status,
@@ -144,14 +146,16 @@ pub(super) fn peer_death<F: Fabric>(side: &mut Side<'_, F>) -> Outcome {
                 | Status::BindRefused => panic!("{completion:?}"),
             }
         }
-        if !failed {
-            // All had been carried out before; the next one cannot be.
+        // All may have been carried out before the peer went, and some of the next: one of them cannot be.
+        let deadline = Instant::now() + LIMIT;
+        while !failed {
+            assert!(Instant::now() < deadline, "requests go on succeeding at a peer that is gone");
             match connection.post(&chain[..1]) {
-                Ok(()) => {
-                    let completion = side.next(connection.id(), false);
-                    assert!(!completion.status.is_success(), "{completion:?}");
+                Ok(()) => failed = !side.next(connection.id(), false).status.is_success(),
+                Err(error) => {
+                    assert!(matches!(error.problem, PostProblem::State { .. }), "{error}");
+                    failed = true;
                 }
-                Err(error) => assert!(matches!(error.problem, PostProblem::State { .. }), "{error}"),
             }
         }
         side.in_error(&connection);
