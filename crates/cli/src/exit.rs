@@ -6,12 +6,15 @@ use std::fmt;
 pub(crate) const TABLE: &str = "\
 Exit status:
   0   done; verify: the log is clean
-  1   a torn tail above the durable watermark: nothing that was durable is lost (verify; with --mode strict, opening too)
-  2   damage: bytes that were durable no longer hold (verify, read, and whatever has to open the log)
-  3   refused: the request doesn't fit the log (purged or unknown LSN, record too large, log full, folder not empty, ...)
+  1   a torn tail above the durable watermark: nothing durable is lost, nothing is to be restored (verify; with --mode
+      strict, also what reads or opens the log. --mode tail, the default, reads up to it and cuts it when opening)
+  2   damage: bytes that were durable no longer hold. verify checks every record, read those that it prints; append, trim
+      and truncate open the log, which checks records from the persisted mark on (see info), with --mode strict all
+  3   refused: the request doesn't fit the log (trimmed or unknown LSN, record too large, log full, no log there, ...)
   4   the folder is in use by another process
   5   the system failed: reading, writing, flushing or access
-  64  the command line is wrong";
+  64  the command line is wrong
+  141 nobody reads standard output any more, as after `| head`";
 
 /// Why the command failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,6 +31,8 @@ pub(crate) enum Status {
     System,
     /// The command line is wrong.
     Usage,
+    /// Nobody reads standard output any more: no message. What a shell makes of a death by SIGPIPE.
+    Pipe,
 }
 
 impl Status {
@@ -39,6 +44,7 @@ impl Status {
             Status::InUse => 4,
             Status::System => 5,
             Status::Usage => 64,
+            Status::Pipe => 141,
         }
     }
 }

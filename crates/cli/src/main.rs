@@ -53,7 +53,10 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("windlass: {}", failure.message);
+            // As other tools, whom the signal SIGPIPE ends.
+            if failure.status != exit::Status::Pipe {
+                eprintln!("windlass: {}", failure.message);
+            }
             ExitCode::from(failure.status.code())
         }
     }

@@ -10,8 +10,8 @@ const TORN: i32 = 1;
 const DAMAGE: i32 = 2;
 const REFUSED: i32 = 3;
 const IN_USE: i32 = 4;
-const SYSTEM: i32 = 5;
 const USAGE: i32 = 64;
+const PIPE: i32 = 141;
 
 /// A folder for one test's log.
 struct Place {
@@ -415,7 +415,14 @@ fn a_full_log_says_so_and_trimming_helps() {
             .repeat(4000),
         REFUSED,
     );
-    assert!(said.contains("trim"), "{said}");
+    assert!(said.contains("windlass log trim") && said.contains("larger --retention-bytes"), "{said}");
+    assert!(!said.contains("retention_bytes"), "the option's name, not the library's: {said}");
+    let read = place.ok(&["read", "LOG", "--format", "hex"], b"");
+    let read = String::from_utf8(read).unwrap();
+    let end = read.lines().last().unwrap().split(' ').nth(1).unwrap();
+    let appended =
+        format!("the first {} records of the input were appended, up to LSN {end}", read.lines().count());
+    assert!(said.contains(&appended), "{appended}: {said}");
     let info: serde_json::Value = serde_json::from_slice(&place.ok(&["info", "LOG", "--json"], b"")).unwrap();
     place.ok(&["trim", "LOG", "--before", &info["clean_tail"].to_string()], b"");
     place.ok(&cap, b"again\n");
@@ -428,9 +435,17 @@ fn folders_that_are_no_log_are_refused_and_left_alone() {
     for args in
         [&["read", "LOG"][..], &["verify", "LOG"], &["info", "LOG"], &["append", "LOG", "--file", "-"]]
     {
-        place.fails(args, b"", SYSTEM);
+        let said = place.fails(args, b"", REFUSED);
+        assert!(said.contains("there is no folder") && !said.contains("os error"), "{args:?}: {said}");
         assert!(!place.log().exists(), "{args:?}");
     }
+    std::fs::write(place.log(), b"a file").unwrap();
+    place.fails(&["verify", "LOG"], b"", REFUSED);
+    place.fails(&["create", "LOG"], b"", REFUSED);
+    let below = place.log().join("below");
+    place.fails(&["create", below.to_str().unwrap()], b"", REFUSED);
+    std::fs::remove_file(place.log()).unwrap();
+    place.fails(&["create", below.to_str().unwrap()], b"", REFUSED);
     std::fs::create_dir(place.log()).unwrap();
     std::fs::write(place.log().join("precious"), b"data").unwrap();
     for args in
@@ -520,6 +535,212 @@ fn a_reader_that_goes_away_ends_the_command_quietly() {
     let mut some = [0; 10];
     child.stdout.take().unwrap().read_exact(&mut some).unwrap();
     let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(SYSTEM));
-    assert_eq!(output.stderr.iter().filter(|byte| **byte == b'\n').count(), 1);
+    assert_eq!(output.status.code(), Some(PIPE));
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), "", "as after a death by SIGPIPE");
+    // What an append could not print is in the log all the same, and whole.
+    let mut command = place.command(&["append", "LOG", "--file", "-"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    drop(child.stdout.take());
+    child.stdin.take().unwrap().write_all(b"said to nobody\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(PIPE), &b""[..]));
+    assert!(place.ok(&["read", "LOG"], b"").ends_with(b"said to nobody\n"));
+    place.ok(&["verify", "LOG"], b"");
+}
+
+#[test]
+fn a_torn_tail_is_one_status_and_one_wording_everywhere() {
+    let place = Place::with_log();
+    let mut command = place.command(&["append", "LOG", "--file", "-", "--level", "buffered"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut append = |line: &[u8]| {
+        stdin.write_all(line).unwrap();
+        ranges(lines.next().unwrap().unwrap().as_bytes())[0]
+    };
+    append(b"whole\n");
+    let (torn, _) = append(b"torn by the test\n");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let mut bytes = std::fs::read(place.segment(0)).unwrap();
+    bytes[usize::try_from(torn).unwrap() + 40] ^= 1;
+    std::fs::write(place.segment(0), &bytes).unwrap();
+    for args in [
+        &["verify", "LOG"][..],
+        &["verify", "LOG", "--mode", "strict"],
+        &["read", "LOG", "--mode", "strict"],
+        &["append", "LOG", "--file", "-", "--mode", "strict"],
+        &["trim", "LOG", "--before", "4144", "--mode", "strict"],
+        &["truncate", "LOG", "--from", "4144", "--mode", "strict"],
+    ] {
+        let said = place.fails(args, b"", TORN);
+        let where_and_what =
+            format!("torn tail in {} at offset {torn} (LSN {torn})", place.segment(0).display());
+        for words in
+            [&where_and_what, "nothing durable is lost", "nothing is to be restored", "`--mode tail`"]
+        {
+            assert!(said.contains(words), "{args:?}: {words}: {said}");
+        }
+        assert!(!said.contains("damage") && !said.contains("restore the file"), "{args:?}: {said}");
+    }
+    let json = place.run(&["verify", "LOG", "--json", "--mode", "strict"], b"");
+    let report: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!((report["result"].as_str(), report["lsn"].as_u64()), (Some("torn"), Some(torn)));
+    assert_eq!(report["records"].as_u64(), Some(1));
+    assert_eq!(place.ok(&["read", "LOG"], b""), b"whole\n", "the mode tail ends before it");
+    assert_eq!(place.append(b"next\n")[0].0, torn, "and cuts it");
+    place.ok(&["verify", "LOG", "--mode", "strict"], b"");
+    assert_eq!(place.ok(&["read", "LOG", "--mode", "strict"], b""), b"whole\nnext\n");
+}
+
+#[test]
+fn damage_has_one_wording_and_old_damage_is_found_by_who_reads_it() {
+    let place = Place::with_log();
+    let ranges = place.append(&b"some record of fifty bytes, or thereabouts, it is\n".repeat(3000));
+    let (old, end) = (ranges[10].0, ranges[2999].1);
+    let flip = |lsn: u64| {
+        let file = place.segment(lsn / 65536);
+        let mut bytes = std::fs::read(&file).unwrap();
+        bytes[usize::try_from(lsn % 65536).unwrap() + 40] ^= 1;
+        std::fs::write(&file, &bytes).unwrap();
+    };
+    let wording = |said: &str, lsn: u64, end: u64| {
+        for words in [
+            format!(
+                "damage in {} at offset {} (LSN {lsn}): ",
+                place.segment(lsn / 65536).display(),
+                lsn % 65536
+            ),
+            format!("the log was durable up to LSN {end}; restore the file from a copy or a peer"),
+            "`windlass log read` works up to the damage".to_owned(),
+        ] {
+            assert!(said.contains(&words), "{words}: {said}");
+        }
+    };
+    // Near the end everybody meets it.
+    flip(ranges[2998].0);
+    for args in [
+        &["verify", "LOG"][..],
+        &["read", "LOG"],
+        &["append", "LOG", "--file", "-"],
+        &["trim", "LOG", "--before", "4144"],
+        &["truncate", "LOG", "--from", "4144"],
+    ] {
+        wording(&place.fails(args, b"x\n", DAMAGE), ranges[2998].0, end);
+    }
+    assert!(place.fails(&["verify", "LOG"], b"", DAMAGE).contains("2998 records (and "));
+    flip(ranges[2998].0);
+    // In an old segment it doesn't keep from appending; reading and verifying find it.
+    flip(old);
+    let end = place.append(b"appended\n")[0].1;
+    for args in [&["verify", "LOG"][..], &["read", "LOG"]] {
+        wording(&place.fails(args, b"", DAMAGE), old, end);
+    }
+    let said = place.fails(&["append", "LOG", "--file", "-", "--mode", "strict"], b"x\n", DAMAGE);
+    wording(&said, old, end);
+    let read = place.run(&["read", "LOG"], b"").stdout;
+    assert_eq!(read.iter().filter(|byte| **byte == b'\n').count(), 10, "read works up to the damage");
+    // A cut above the damage leaves it; one below takes it away, and nothing more is needed. So does trimming.
+    let cut = place.ok(&["truncate", "LOG", "--from", &ranges[2500].0.to_string()], b"");
+    assert!(String::from_utf8(cut).unwrap().contains(&format!("to {}", ranges[2500].0)));
+    place.fails(&["verify", "LOG"], b"", DAMAGE);
+    let copy = place.folder.path().join("copy");
+    std::fs::create_dir(&copy).unwrap();
+    for (name, bytes) in snapshot(&place.log()) {
+        std::fs::write(copy.join(name), bytes).unwrap();
+    }
+    let copy = copy.to_str().unwrap();
+    place.ok(&["truncate", copy, "--from", &ranges[5].0.to_string()], b"");
+    place.ok(&["verify", copy], b"");
+    place.ok(&["trim", "LOG", "--before", &ranges[2000].0.to_string()], b"");
+    place.ok(&["verify", "LOG"], b"");
+    for args in [&["--help"][..], &["append", "--help"], &["trim", "--help"], &["truncate", "--help"]] {
+        let help =
+            String::from_utf8(place.ok(args, b"")).unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(help.contains("from the persisted mark on"), "{args:?}: {help}");
+    }
+}
+
+#[test]
+fn verify_counts_what_was_appended_and_sees_headers_and_superblock_copies() {
+    let place = Place::with_log();
+    let ranges = place.append(b"one\ntwo\nthree\nfour\n");
+    assert_eq!(ranges[0].0, 4144, "the first LSN that the README names");
+    let said = String::from_utf8(place.ok(&["verify", "LOG"], b"")).unwrap();
+    assert!(said.starts_with("clean: 4 records (and 1 of the log's own), LSNs 4096 to "), "{said}");
+    let json = || -> serde_json::Value {
+        serde_json::from_slice(&place.run(&["verify", "LOG", "--json"], b"").stdout).unwrap()
+    };
+    let report = json();
+    assert_eq!((report["records"].as_u64(), report["own_records"].as_u64()), (Some(4), Some(1)));
+    assert_eq!(
+        (report["superblock_copies"].as_str(), report["row"].as_str()),
+        (Some("2 of 2"), Some("CleanEnd"))
+    );
+    assert_eq!(report["verdict"], "whole, up to where it was closed");
+    let superblock = place.log().join("superblock");
+    let good = std::fs::read(&superblock).unwrap();
+    for copy in [0, 64 << 10] {
+        let mut bad = good.clone();
+        bad[copy + 50] ^= 4;
+        std::fs::write(&superblock, &bad).unwrap();
+        let output = place.run(&["verify", "LOG"], b"");
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        assert!(
+            said.starts_with("windlass: warning: 1 of 2 copies of ") && said.lines().count() == 1,
+            "{said}"
+        );
+        assert_eq!(json()["superblock_copies"], "1 of 2");
+    }
+    place.append(b"five\n");
+    assert_eq!(json()["superblock_copies"], "2 of 2", "opening mends it");
+    let segment = std::fs::read(place.segment(0)).unwrap();
+    for at in 0..64 {
+        let mut bad = segment.clone();
+        bad[at] ^= 1;
+        std::fs::write(place.segment(0), &bad).unwrap();
+        for args in [["verify", "LOG"].as_slice(), &["read", "LOG"], &["append", "LOG", "--file", "-"]] {
+            let said = place.fails(args, b"", DAMAGE);
+            assert!(said.contains(&format!("{} at offset 0 ", place.segment(0).display())), "{at}: {said}");
+        }
+    }
+    std::fs::write(place.segment(0), &segment).unwrap();
+    std::fs::remove_file(&superblock).unwrap();
+    for args in
+        [["verify", "LOG"].as_slice(), &["read", "LOG"], &["info", "LOG"], &["append", "LOG", "--file", "-"]]
+    {
+        let said = place.fails(args, b"", DAMAGE);
+        assert!(said.contains("has segments but no superblock: it is damaged or half copied"), "{said}");
+    }
+}
+
+#[test]
+fn messages_speak_of_this_command() {
+    let place = Place::with_log();
+    let ranges = place.append(b"one\ntwo\n");
+    for args in [["read", "LOG", "--from", "0"].as_slice(), &["truncate", "LOG", "--from", "0"]] {
+        let said = place.fails(args, b"", REFUSED);
+        assert!(said.contains("LSN 0 is before the log, which starts at LSN 4096"), "{said}");
+    }
+    place.ok(&["trim", "LOG", "--before", &ranges[1].0.to_string()], b"");
+    let said = place.fails(&["read", "LOG", "--from", "4144"], b"", REFUSED);
+    assert!(said.contains("has been trimmed") && !said.contains("checkpoint"), "{said}");
+    let said = place.fails(&["create", "LOG"], b"", REFUSED);
+    assert!(said.contains("append to it, or name another folder"), "{said}");
+    for args in [
+        ["read", "LOG", "--from", "abc"].as_slice(),
+        &["read", "LOG", "--from", "-1"],
+        &["trim", "LOG", "--before", "1e3"],
+        &["truncate", "LOG", "--from", "18446744073709551616"],
+    ] {
+        let said = place.fails(args, b"", USAGE);
+        assert!(said.contains("must be an LSN"), "{said}");
+    }
+    for option in ["--frame", "--retention-bytes"] {
+        let said = place.fails(&["append", "LOG", "--file", "-", option, "0"], b"", USAGE);
+        assert!(said.contains("must be at least 1") && !said.contains(".."), "{said}");
+    }
 }

@@ -6,15 +6,15 @@
 use std::path::PathBuf;
 
 use windlass_log::{
-    Class, Extent, Geometry, Located, LogId, Lsn, Record, Scan, ScanError, Shape, Step, Stop, Superblock,
-    Verdict, locate,
+    Class, Extent, Geometry, Located, LogId, Lsn, Record, RecordKind, Scan, ScanError, Shape, Step, Stop,
+    StopReason, Superblock, Verdict, locate,
 };
 
 use crate::disk::{Access, Disk};
 use crate::folder;
 use crate::image::{Files, OpenFile};
 use crate::names;
-use crate::open::{self, Identified, OpenError, judge_folder};
+use crate::open::{self, Identified, OpenError, judge_folder_visiting};
 use crate::read::ReadError;
 
 /// A log's folder, opened for reading.
@@ -27,6 +27,8 @@ pub struct Inspection<D: Disk> {
 
 /// How often a running process may trim away what is being verified before that is answered as it is.
 const OVERTAKEN_MAX: u32 = 8;
+/// How often a copy of the superblock is looked at before it counts as damaged.
+const COPY_READS_MAX: u32 = 8;
 
 /// What a folder's log is like.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,10 +54,37 @@ pub struct Report {
     pub verdict: Verdict,
     /// The file that the verdict's place is in.
     pub file: PathBuf,
-    /// Where in it, in bytes.
+    /// Where in it, in bytes: [`stop_offset`].
     pub offset: u64,
     /// The first LSN that is retained.
     pub trimmed: Lsn,
+    /// Whole records that were looked at and were appended, at the trim point or above: data and batches.
+    pub appended_records: u64,
+    /// Whole records that were looked at and are the log's own, at the trim point or above: pads, segment and epoch starts, configurations.
+    pub own_records: u64,
+    /// How many of the superblock's two copies are whole. One is enough to open the log, which mends the other.
+    pub superblock_copies: u32,
+}
+
+/// Where in its segment's file a stop is, in bytes: where its LSN is, but the file's first byte if what doesn't hold there is the file or its header.
+#[must_use]
+pub fn stop_offset(geometry: Geometry, stop: &Stop) -> u64 {
+    match stop.reason {
+        StopReason::SegmentMissing { .. }
+        | StopReason::SegmentShort { .. }
+        | StopReason::SegmentHeader { .. }
+        | StopReason::SegmentForeign { .. } => 0,
+        StopReason::Reached
+        | StopReason::Blank
+        | StopReason::Header(_)
+        | StopReason::Payload { .. }
+        | StopReason::Filler
+        | StopReason::BeyondEnd { .. }
+        | StopReason::BeyondEpoch { .. }
+        | StopReason::NoEpoch
+        | StopReason::Misplaced { .. }
+        | StopReason::ChainBroken { .. } => geometry.offset_of(stop.lsn),
+    }
 }
 
 impl<D: Disk> std::fmt::Debug for Inspection<D> {
@@ -100,6 +129,19 @@ impl<D: Disk> Inspection<D> {
             cause,
         })?;
         Ok(())
+    }
+
+    /// How many of the superblock's two copies are whole.
+    fn superblock_copies(&self) -> Result<u32, OpenError> {
+        let mut whole = 0;
+        // A copy that a running process is just writing is torn for a moment; damage stays.
+        for _ in 0..COPY_READS_MAX {
+            whole = whole.max(crate::superblock::read(&self.disk, &self.file)?.whole());
+            if whole == 2 {
+                break;
+            }
+        }
+        Ok(whole)
     }
 
     /// Whether a process has the log open, where the kernel tells; a process in another container may not show.
@@ -155,7 +197,17 @@ impl<D: Disk> Inspection<D> {
                     segment_bytes: self.geometry.segment_bytes(),
                 });
             }
-            let verdict = judge_folder(&self.disk, &self.superblock, self.geometry, extent)?;
+            let (mut appended_records, mut own_records) = (0, 0);
+            let visit = |record: &Record<'_>| match record.header.kind {
+                // The scan begins with the trim point's segment.
+                _ if record.header.lsn < trimmed => {}
+                RecordKind::Data | RecordKind::Batch => appended_records += 1,
+                RecordKind::Pad
+                | RecordKind::SegmentStart
+                | RecordKind::EpochStart
+                | RecordKind::Configuration => own_records += 1,
+            };
+            let verdict = judge_folder_visiting(&self.disk, &self.superblock, self.geometry, extent, visit)?;
             let mut condition = self.condition(&verdict, in_use);
             if in_use && !matches!(condition, Condition::InUse) {
                 // The process may have trimmed, cut or closed since the superblock was read: only what stays counts.
@@ -177,9 +229,12 @@ impl<D: Disk> Inspection<D> {
             return Ok(Report {
                 condition,
                 file: self.disk.path().join(names::segment(self.geometry, number)),
-                offset: self.geometry.offset_of(verdict.stop.lsn),
+                offset: stop_offset(self.geometry, &verdict.stop),
                 verdict,
                 trimmed,
+                appended_records,
+                own_records,
+                superblock_copies: self.superblock_copies()?,
             });
         }
     }

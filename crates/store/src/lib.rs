@@ -36,7 +36,7 @@ mod trim;
 pub use counters::Counters;
 pub use create::CreateError;
 pub use error::{DiskCall, DiskError, MediumFailed, StoreError};
-pub use inspect::{Condition, Inspection, Report, Walk};
+pub use inspect::{Condition, Inspection, Report, Walk, stop_offset};
 pub use open::{BadHeader, OpenError, Opened};
 pub use options::{CopiedFolder, Founding, Options, Surroundings, UnsafeFilesystem};
 pub use prepare::{PrepareError, Prepared};

@@ -17,8 +17,8 @@ use std::sync::{Mutex, OnceLock, RwLock};
 
 use windlass_log::{
     Action, Chain, Class, Epoch, EpochStart, Extent, Geometry, HistoryError, LogId, Lsn, Marks, NoSuperblock,
-    OpenMode, SEGMENT_HEADER, SEGMENT_HEADER_BYTES, Salt, ScanError, SegmentHeader, SegmentHeaderError,
-    Shape, Superblock, SuperblockEncodeError, Verdict, judge,
+    OpenMode, Record, SEGMENT_HEADER, SEGMENT_HEADER_BYTES, Salt, ScanError, SegmentHeader,
+    SegmentHeaderError, Shape, Superblock, SuperblockEncodeError, Verdict, judge,
 };
 
 use crate::counters::Counting;
@@ -26,6 +26,7 @@ use crate::disk::{Access, Disk, DiskFile, Errno, Filesystem};
 use crate::error::{At, DiskCall, DiskError};
 use crate::folder::{self, Listing};
 use crate::image::Files;
+use crate::inspect::stop_offset;
 use crate::names;
 use crate::options::{CopiedFolder, Options, Surroundings};
 use crate::pool::{Free, Pool};
@@ -93,6 +94,12 @@ pub enum OpenError {
         file: PathBuf,
         /// What is wrong with its copies.
         cause: NoSuperblock,
+    },
+    /// The folder has segments and no superblock: it is damaged, or half of it was copied. Restore the superblock with its segments, from one copy.
+    #[error("{} has segments but no superblock: it is damaged or half copied; restore the whole folder from a copy", folder.display())]
+    SuperblockMissing {
+        /// The folder.
+        folder: PathBuf,
     },
     /// The folder is another log's: check the path.
     #[error("{} holds log {found}, not {expected}", folder.display())]
@@ -225,8 +232,13 @@ pub(crate) fn identify<D: Disk>(
     let file = match superblock::open(disk, access) {
         Ok(file) => file,
         Err(error) if error.errno == Errno::NOENT => {
+            let (folder, listing) = (disk.path().to_path_buf(), folder::list(disk)?);
+            if !listing.segments.is_empty() {
+                // Making a log names its superblock before its first segment, so none is left of that.
+                return Err(OpenError::SuperblockMissing { folder });
+            }
             let empty = disk.list().at(DiskCall::List, disk.path(), "")?.is_empty();
-            return Err(OpenError::NoLog { folder: disk.path().to_path_buf(), empty });
+            return Err(OpenError::NoLog { folder, empty });
         }
         Err(error) => return Err(error.into()),
     };
@@ -343,7 +355,8 @@ fn examine<D: Disk>(
     let lsn = verdict.stop.lsn;
     if verdict.action(options.mode) == Action::Refuse {
         let file = disk.path().join(names::segment(geometry, geometry.segment_of(lsn)));
-        return Err(OpenError::Refused { file, offset: geometry.offset_of(lsn), verdict: Box::new(verdict) });
+        let offset = stop_offset(geometry, &verdict.stop);
+        return Err(OpenError::Refused { file, offset, verdict: Box::new(verdict) });
     }
     // Segments that the verdict did not look into must at least be there, and what they say they are.
     for number in geometry.segment_of(now.trimmed)..geometry.segment_of(verdict.from.min(lsn)) {
@@ -365,11 +378,22 @@ pub(crate) fn judge_folder<D: Disk>(
     geometry: Geometry,
     extent: Extent,
 ) -> Result<Verdict, OpenError> {
+    judge_folder_visiting(disk, now, geometry, extent, |_| {})
+}
+
+/// As [`judge_folder`], showing each whole record that is looked at.
+pub(crate) fn judge_folder_visiting<D: Disk>(
+    disk: &D,
+    now: &Superblock,
+    geometry: Geometry,
+    extent: Extent,
+    visit: impl FnMut(&Record<'_>),
+) -> Result<Verdict, OpenError> {
     let shape = Shape { geometry, log_id: now.log_id, history: now.history.clone() };
     let marks =
         Marks { trimmed: now.trimmed, persisted: now.persisted, clean: now.clean, member: now.member };
     let mut open = None;
-    judge(&mut Files::new(disk, geometry, &mut open), &shape, &marks, extent, |_| {}).map_err(|error| {
+    judge(&mut Files::new(disk, geometry, &mut open), &shape, &marks, extent, visit).map_err(|error| {
         match error {
             ScanError::Image { error, .. } => OpenError::Disk(error),
             // A scan for a verdict never needs more than its first buffer.

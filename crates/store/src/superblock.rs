@@ -27,6 +27,11 @@ impl Copies {
         newest(self.0[0].clone(), self.0[1].clone())
     }
 
+    /// How many of the two are whole. One may be older than the other: a crash between the two writes leaves that.
+    pub(crate) fn whole(&self) -> u32 {
+        self.0.iter().map(|copy| u32::from(copy.is_ok())).sum()
+    }
+
     /// The place of a copy that is damaged or older than `newest`, if there is one.
     pub(crate) fn stale(&self, newest: &Superblock) -> Option<usize> {
         self.0.iter().position(|copy| copy.as_ref().ok() != Some(newest))

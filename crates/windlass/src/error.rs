@@ -143,6 +143,19 @@ pub enum ReadError {
         /// What doesn't hold.
         what: String,
     },
+    /// The log ends in a torn record, as after a crash, above everything that was durable, and the reader is in the strict mode, which refuses
+    /// that. Nothing durable is lost and nothing is to be restored: read in the mode `tail`, which ends before it.
+    #[error("{}: a torn tail at offset {offset} (LSN {lsn}): {what}; nothing durable is lost: the mode `tail` reads up to it", file.display())]
+    Torn {
+        /// The segment's file.
+        file: PathBuf,
+        /// Where in it.
+        offset: u64,
+        /// Where the whole records end.
+        lsn: Lsn,
+        /// What is there instead of a record.
+        what: String,
+    },
     /// No record starts here. Use an LSN that an append or a reader gave.
     #[error(
         "LSN {lsn} is inside a record, the one before it starts at LSN {record}: use an LSN that an append or a reader gave"

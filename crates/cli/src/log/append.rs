@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use windlass::{AppendError, Appended, Level, Log, Options};
+use windlass::{AppendError, Appended, Level, Log, Lsn, Options};
 
 use super::errors;
 use super::frame::{FrameError, Frames, Framing};
@@ -60,7 +60,8 @@ pub(super) fn run(append: &Append) -> Result<(), Failure> {
             File::open(&append.file).map_err(|error| Failure::io(format_args!("opening {shown}"), &error))?,
         )
     };
-    let log = append.options.clone().open(&append.folder).map_err(|error| errors::open(&error))?;
+    let log =
+        append.options.clone().open(&append.folder).map_err(|error| errors::open(&append.folder, &error))?;
     let mut session = Session {
         log: &log,
         append,
@@ -68,10 +69,15 @@ pub(super) fn run(append: &Append) -> Result<(), Failure> {
         pending: Vec::new(),
         payload_bytes: 0,
         records: 0,
+        end: None,
     };
     let appended = session.append_all(BufReader::with_capacity(INPUT_BYTES, input));
     // What was appended before a failure is acknowledged and closed like everything else.
     let committed = session.commit();
+    let appended = match (appended, &committed) {
+        (Err(failure), Ok(())) => Err(session.told(failure)),
+        (appended, _) => appended,
+    };
     let summary = match (&appended, append.json) {
         (Ok(()), true) => session.summary(),
         (Ok(()), false) | (Err(_), _) => Ok(()),
@@ -87,6 +93,8 @@ struct Session<'a> {
     output: Output,
     pending: Vec<Appended>,
     records: u64,
+    /// The end of the last of them.
+    end: Option<Lsn>,
     payload_bytes: u64,
 }
 
@@ -99,6 +107,7 @@ impl Session<'_> {
                 .log
                 .append_wait_blocking(&record, Instant::now() + READY_MAX)
                 .map_err(|error| append_failure(&error))?;
+            self.end = Some(appended.end);
             self.pending.push(appended);
             self.records += 1;
             self.payload_bytes += record.len() as u64;
@@ -118,12 +127,28 @@ impl Session<'_> {
             FrameError::TooLong { number, longest } => Failure::new(
                 Status::Refused,
                 format_args!(
-                    "record {number} of the input is longer than the {longest} bytes this log takes; the records before it are \
-                     appended: split it (--frame), or make the log with larger segments"
+                    "record {number} of the input is longer than the {longest} bytes this log takes: split it \
+                     (--frame), or make the log with larger segments"
                 ),
             ),
             FrameError::Io(error) => Failure::io(format_args!("reading {}", self.append.file.display()), &error),
         })
+    }
+
+    /// A failure, with how much of the input is in the log all the same; for when everything pending is committed.
+    fn told(&self, mut failure: Failure) -> Failure {
+        if failure.status == Status::Pipe {
+            return failure;
+        }
+        let appended = match (self.records, self.end) {
+            (0, _) | (_, None) => "no record of the input was appended".to_owned(),
+            (1, Some(end)) => format!("the first record of the input was appended, up to LSN {end}"),
+            (records, Some(end)) => {
+                format!("the first {records} records of the input were appended, up to LSN {end}")
+            }
+        };
+        failure.message = format!("{}; {appended}", failure.message);
+        failure
     }
 
     /// Waits until everything pending has reached the level, then prints it.
@@ -164,5 +189,21 @@ fn append_failure(error: &AppendError) -> Failure {
         | AppendError::TooLarge { .. }
         | AppendError::Sealed { .. } => Status::Refused,
     };
-    Failure::new(status, error)
+    match error {
+        AppendError::Full { retained_bytes, retention_bytes, trimmed } => Failure::new(
+            status,
+            format_args!(
+                "the log is full: {retained_bytes} bytes from its start at LSN {trimmed} to its end, and it may take \
+                 {retention_bytes} (--retention-bytes, in whole segments, at least 4); release what is no longer needed with \
+                 `windlass log trim`, or append with a larger --retention-bytes"
+            ),
+        ),
+        AppendError::Failed(_)
+        | AppendError::NoSegment { .. }
+        | AppendError::Deadline { .. }
+        | AppendError::NotReady { .. }
+        | AppendError::DiskFull { .. }
+        | AppendError::TooLarge { .. }
+        | AppendError::Sealed { .. } => Failure::new(status, error),
+    }
 }

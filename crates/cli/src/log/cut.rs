@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde::Serialize;
-use windlass::{Lsn, Options, TrimError, TruncateError};
+use windlass::{Lsn, Options, TrimError};
 
 use super::errors;
 use super::output::Output;
@@ -26,7 +26,7 @@ struct Ends {
 
 /// Makes a log.
 pub(super) fn create(folder: &Path, options: Options, json: bool) -> Result<(), Failure> {
-    let log = options.create(folder).map_err(|error| errors::create(&error))?;
+    let log = options.create(folder).map_err(|error| errors::create(folder, &error))?;
     let (info, payload_bytes_max) = (log.info(), log.payload_bytes_max());
     log.close().map_err(|error| Failure::new(Status::System, error))?;
     let mut output = Output::new();
@@ -44,7 +44,7 @@ pub(super) fn create(folder: &Path, options: Options, json: bool) -> Result<(), 
 
 /// Releases everything before `before`.
 pub(super) fn trim(folder: &Path, options: Options, before: Lsn, json: bool) -> Result<(), Failure> {
-    let log = options.open(folder).map_err(|error| errors::open(&error))?;
+    let log = options.open(folder).map_err(|error| errors::open(folder, &error))?;
     let trimmed = log.trim(before).map_err(|error| match error {
         TrimError::Beyond { .. } | TrimError::InsideRecord { .. } => Failure::new(Status::Refused, error),
         TrimError::Io { .. } | TrimError::Failed(_) => Failure::new(Status::System, error),
@@ -58,7 +58,7 @@ pub(super) fn trim(folder: &Path, options: Options, before: Lsn, json: bool) -> 
 
 /// Cuts the record at `from` and everything behind it.
 pub(super) fn truncate(folder: &Path, options: Options, from: Lsn, json: bool) -> Result<(), Failure> {
-    let log = options.open(folder).map_err(|error| errors::open(&error))?;
+    let log = options.open(folder).map_err(|error| errors::open(folder, &error))?;
     match log.truncate(from) {
         Ok(next) => {
             let info = next.info();
@@ -70,18 +70,7 @@ pub(super) fn truncate(folder: &Path, options: Options, from: Lsn, json: bool) -
         Err(error) => {
             // The refusal is what matters; what closing adds to it the next opening says again.
             let _ = log.close();
-            Err(match error {
-                TruncateError::Read(error) => errors::read(&error),
-                TruncateError::Failed(_) | TruncateError::StuckReservation { .. } => {
-                    Failure::new(Status::System, error)
-                }
-                TruncateError::Group
-                | TruncateError::History(_)
-                | TruncateError::Purged { .. }
-                | TruncateError::InsideRecord { .. }
-                | TruncateError::Beyond { .. }
-                | TruncateError::Sealed { .. } => Failure::new(Status::Refused, error),
-            })
+            Err(errors::truncate(folder, &error))
         }
     }
 }

@@ -1,21 +1,119 @@
-//! Which status a failure of the library ends the command with.
+//! Which status a failure of the library ends the command with, and its words where the library's speak to a program.
+//!
+//! Damage and torn tails have one wording here, whichever subcommand meets them: where and what, up to where the log is durable, what to do.
 
-use windlass::store::{CreateError as StoreCreateError, OpenError as StoreOpenError};
-use windlass::{Class, CreateError, OpenError, ReadError};
+use std::fmt;
+use std::path::Path;
+
+use windlass::store::disk::Errno;
+use windlass::store::{CreateError as StoreCreateError, DiskCall, DiskError, OpenError as StoreOpenError};
+use windlass::{Class, CreateError, Lsn, OpenError, OpenMode, ReadError, ReadOnly, TruncateError};
 
 use crate::exit::{Failure, Status};
 
-pub(super) fn open(error: &OpenError) -> Failure {
-    let status = match error {
-        OpenError::Store(error) => open_status(error),
-        OpenError::Member { .. } => Status::Refused,
-        OpenError::Begin { .. } => Status::System,
-    };
-    Failure::new(status, error)
+/// Where the first record of a new log's first segment may be: nothing is ever before it.
+const FIRST: Lsn = Lsn(4096);
+
+/// A place in a log's files and what is there.
+pub(super) fn place(file: &Path, offset: u64, lsn: Lsn, what: &dyn fmt::Display) -> String {
+    format!("{} at offset {offset} (LSN {lsn}): {what}", file.display())
 }
 
-pub(super) fn open_store(error: &StoreOpenError) -> Failure {
-    Failure::new(open_status(error), error)
+/// Bytes that were durable don't hold. `place`: from [`place`], perhaps with more.
+pub(super) fn damage(place: &str, durable: Option<Lsn>, class: Class) -> Failure {
+    let durable = durable.map_or_else(String::new, |lsn| format!("; the log was durable up to LSN {lsn}"));
+    let remedy = match class {
+        Class::Foreign => "put this log's own file back, or use the version that wrote it",
+        Class::Damage | Class::Torn | Class::End => "restore the file from a copy or a peer",
+    };
+    let message =
+        format_args!("damage in {place}{durable}; {remedy}; `windlass log read` works up to the damage");
+    Failure::new(Status::Damage, message)
+}
+
+/// The log ends in a torn record above everything durable.
+pub(super) fn torn(place: &str, durable: Option<Lsn>) -> Failure {
+    let durable = durable.map_or_else(String::new, |lsn| format!(" (the log is durable up to LSN {lsn})"));
+    Failure::new(
+        Status::Torn,
+        format_args!(
+            "torn tail in {place}; nothing durable is lost{durable} and nothing is to be restored: with `--mode tail`, the \
+             default, opening cuts it off and reading ends before it"
+        ),
+    )
+}
+
+/// Up to where the log in the folder was durable, by its superblock.
+fn durable(folder: &Path) -> Option<Lsn> {
+    let log = ReadOnly::open(folder, OpenMode::Tail).ok()?;
+    Some(log.clean_tail().unwrap_or(log.info().persisted))
+}
+
+/// Whether the folder itself is not there, or is no folder.
+fn is_absent(folder: &Path, error: &DiskError) -> bool {
+    error.call == DiskCall::Open
+        && error.file == folder
+        && (error.errno == Errno::NOENT || error.errno == Errno::NOTDIR)
+}
+
+pub(super) fn open(folder: &Path, error: &OpenError) -> Failure {
+    match error {
+        OpenError::Store(error) => open_store(folder, error),
+        OpenError::Member { .. } => Failure::new(Status::Refused, error),
+        OpenError::Begin { .. } => Failure::new(Status::System, error),
+    }
+}
+
+pub(super) fn open_store(folder: &Path, error: &StoreOpenError) -> Failure {
+    let file_damage = |place: &str| damage(place, durable(folder), Class::Damage);
+    match error {
+        StoreOpenError::Disk(error) if is_absent(folder, error) => Failure::new(
+            Status::Refused,
+            format_args!(
+                "there is no folder {}: check the path, or make a log there with `windlass log create`",
+                folder.display()
+            ),
+        ),
+        StoreOpenError::Refused { file, offset, verdict } => {
+            let place = place(file, *offset, verdict.stop.lsn, &verdict.stop.reason);
+            match verdict.class() {
+                Class::Torn => torn(&place, Some(verdict.flushed)),
+                class @ (Class::End | Class::Damage | Class::Foreign) => {
+                    damage(&place, Some(verdict.flushed), class)
+                }
+            }
+        }
+        StoreOpenError::SegmentFile { file, base, len_bytes, segment_bytes } => file_damage(&place(
+            file,
+            0,
+            *base,
+            &format_args!(
+                "the file has {len_bytes} bytes, a segment of this log {segment_bytes}: it was cut short, grown or renamed"
+            ),
+        )),
+        StoreOpenError::SegmentHeader { file, base, cause } => file_damage(&place(file, 0, *base, cause)),
+        StoreOpenError::SegmentMissing { file, base } => {
+            file_damage(&place(file, 0, *base, &"the file is missing"))
+        }
+        StoreOpenError::Superblock { file, cause } => Failure::new(
+            Status::Damage,
+            format_args!(
+                "damage in {}: {cause}; nothing can be read without it: restore the whole folder from a copy or a peer",
+                file.display()
+            ),
+        ),
+        StoreOpenError::InUse { .. }
+        | StoreOpenError::SuperblockMissing { .. }
+        | StoreOpenError::NoLog { .. }
+        | StoreOpenError::Filesystem { .. }
+        | StoreOpenError::ForeignLog { .. }
+        | StoreOpenError::Copied { .. }
+        | StoreOpenError::Salvage
+        | StoreOpenError::History(_)
+        | StoreOpenError::Encode(_)
+        | StoreOpenError::Memory { .. }
+        | StoreOpenError::Disk(_) => Failure::new(open_status(error), error),
+    }
 }
 
 pub(crate) fn open_status(error: &StoreOpenError) -> Status {
@@ -28,7 +126,8 @@ pub(crate) fn open_status(error: &StoreOpenError) -> Status {
         StoreOpenError::SegmentFile { .. }
         | StoreOpenError::SegmentHeader { .. }
         | StoreOpenError::SegmentMissing { .. }
-        | StoreOpenError::Superblock { .. } => Status::Damage,
+        | StoreOpenError::Superblock { .. }
+        | StoreOpenError::SuperblockMissing { .. } => Status::Damage,
         StoreOpenError::NoLog { .. }
         | StoreOpenError::Filesystem { .. }
         | StoreOpenError::ForeignLog { .. }
@@ -39,33 +138,72 @@ pub(crate) fn open_status(error: &StoreOpenError) -> Status {
     }
 }
 
-pub(super) fn create(error: &CreateError) -> Failure {
-    let status = match error {
-        CreateError::Store(error) => match error {
-            StoreCreateError::InUse { .. } => Status::InUse,
-            StoreCreateError::Exists { .. }
-            | StoreCreateError::NotEmpty { .. }
-            | StoreCreateError::Filesystem { .. }
-            | StoreCreateError::Geometry(_)
-            | StoreCreateError::Encode(_)
-            | StoreCreateError::Epoch(_) => Status::Refused,
-            StoreCreateError::Open(error) => open_status(error),
-            StoreCreateError::Disk(_) => Status::System,
-        },
-        CreateError::Open(error) => return open(error),
+pub(super) fn create(folder: &Path, error: &CreateError) -> Failure {
+    let error = match error {
+        CreateError::Store(error) => error,
+        CreateError::Open(error) => return open(folder, error),
     };
-    Failure::new(status, error)
+    match error {
+        StoreCreateError::InUse { .. } => Failure::new(Status::InUse, error),
+        StoreCreateError::Exists { .. } => Failure::new(
+            Status::Refused,
+            format_args!("{} already holds a log: append to it, or name another folder", folder.display()),
+        ),
+        StoreCreateError::NotEmpty { .. }
+        | StoreCreateError::Filesystem { .. }
+        | StoreCreateError::Geometry(_)
+        | StoreCreateError::Encode(_)
+        | StoreCreateError::Epoch(_) => Failure::new(Status::Refused, error),
+        StoreCreateError::Open(error) => open_store(folder, error),
+        StoreCreateError::Disk(error) if is_absent(folder, error) => Failure::new(
+            Status::Refused,
+            format_args!(
+                "no folder {} can be made: the folder above it is not there, or a file is in the way",
+                folder.display()
+            ),
+        ),
+        StoreCreateError::Disk(_) => Failure::new(Status::System, error),
+    }
 }
 
-pub(super) fn read(error: &ReadError) -> Failure {
-    let status = match error {
-        ReadError::Damaged { .. } => Status::Damage,
-        ReadError::Io { .. } => Status::System,
+/// An LSN below the log's first.
+fn purged(lsn: Lsn, first: Lsn) -> Failure {
+    let message = if first <= FIRST {
+        format!("LSN {lsn} is before the log, which starts at LSN {first}: use an LSN from there on")
+    } else {
+        format!("LSN {lsn} has been trimmed, the log starts at LSN {first}: use an LSN from there on")
+    };
+    Failure::new(Status::Refused, message)
+}
+
+pub(super) fn read(folder: &Path, error: &ReadError) -> Failure {
+    match error {
+        ReadError::Purged { lsn, first } => purged(*lsn, *first),
+        ReadError::Torn { file, offset, lsn, what } => {
+            torn(&place(file, *offset, *lsn, what), durable(folder))
+        }
+        ReadError::Damaged { file, offset, lsn, what } => {
+            damage(&place(file, *offset, *lsn, what), durable(folder), Class::Damage)
+        }
+        ReadError::Io { .. } => Failure::new(Status::System, error),
         ReadError::AtEnd { .. }
-        | ReadError::Purged { .. }
         | ReadError::InsideRecord { .. }
         | ReadError::Beyond { .. }
-        | ReadError::Ended { .. } => Status::Refused,
-    };
-    Failure::new(status, error)
+        | ReadError::Ended { .. } => Failure::new(Status::Refused, error),
+    }
+}
+
+pub(super) fn truncate(folder: &Path, error: &TruncateError) -> Failure {
+    match error {
+        TruncateError::Read(error) => read(folder, error),
+        TruncateError::Purged { lsn, first } => purged(*lsn, *first),
+        TruncateError::Failed(_) | TruncateError::StuckReservation { .. } => {
+            Failure::new(Status::System, error)
+        }
+        TruncateError::Group
+        | TruncateError::History(_)
+        | TruncateError::InsideRecord { .. }
+        | TruncateError::Beyond { .. }
+        | TruncateError::Sealed { .. } => Failure::new(Status::Refused, error),
+    }
 }

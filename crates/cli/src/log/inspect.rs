@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use serde::Serialize;
-use windlass::{OpenMode, ReadOnly, Verified, VerifyReport};
+use windlass::{OpenMode, ReadOnly, Row, Verified, VerifyReport};
 
 use super::errors;
 use super::output::Output;
-use crate::exit::{Failure, Status};
+use crate::exit::Failure;
 
 #[derive(Serialize)]
 struct InfoReport {
@@ -29,9 +29,10 @@ struct InfoReport {
 
 /// Prints what the log is.
 pub(super) fn info(folder: &Path, json: bool) -> Result<(), Failure> {
-    let log = ReadOnly::open(folder, OpenMode::Tail).map_err(|error| errors::open_store(&error))?;
+    let log = ReadOnly::open(folder, OpenMode::Tail).map_err(|error| errors::open_store(folder, &error))?;
     let info = log.info();
-    let (segments, free_segments, file_bytes) = log.files().map_err(|error| errors::open_store(&error))?;
+    let (segments, free_segments, file_bytes) =
+        log.files().map_err(|error| errors::open_store(folder, &error))?;
     let (in_use, owner) = log.in_use();
     let report = InfoReport {
         log_id: info.log_id.to_string(),
@@ -76,7 +77,11 @@ fn print(report: &InfoReport, output: &mut Output) -> Result<(), Failure> {
 #[derive(Serialize)]
 struct VerifyJson<'a> {
     result: &'a str,
+    /// What the row means, in words.
+    verdict: &'a str,
     records: u64,
+    own_records: u64,
+    superblock_copies: String,
     trimmed: u64,
     durable: u64,
     end: u64,
@@ -94,10 +99,10 @@ struct VerifyJson<'a> {
     reason: Option<&'a str>,
 }
 
-/// Checks every byte and says what it found.
+/// Checks every record and says what it found.
 pub(super) fn verify(folder: &Path, mode: OpenMode, json: bool) -> Result<(), Failure> {
-    let log = ReadOnly::open(folder, mode).map_err(|error| errors::open_store(&error))?;
-    let report = log.verify().map_err(|error| errors::open_store(&error))?;
+    let log = ReadOnly::open(folder, mode).map_err(|error| errors::open_store(folder, &error))?;
+    let report = log.verify().map_err(|error| errors::open_store(folder, &error))?;
     let word = match report.found {
         Verified::Clean => "clean",
         Verified::Torn => "torn",
@@ -109,35 +114,52 @@ pub(super) fn verify(folder: &Path, mode: OpenMode, json: bool) -> Result<(), Fa
     } else if report.found == Verified::Clean {
         let beside = if report.in_use { ", for now: a process has it open" } else { "" };
         output.line(format_args!(
-            "clean: {} records, LSNs {} to {}{beside}",
-            report.records, report.trimmed, report.lsn
+            "clean: {}, LSNs {} to {}{beside}",
+            counts(&report),
+            report.trimmed,
+            report.lsn
         ))?;
     }
     output.flush()?;
-    let place = format!(
-        "{} at offset {} (LSN {}): {}",
-        report.file.display(),
-        report.offset,
-        report.lsn,
-        report.reason
-    );
+    if report.superblock_copies < 2 {
+        eprintln!(
+            "windlass: warning: {} of 2 copies of {} is whole: the log is read by that one; the next opening for writing mends \
+             the other",
+            report.superblock_copies,
+            folder.join("superblock").display()
+        );
+    }
+    let place = errors::place(&report.file, report.offset, report.lsn, &report.reason);
+    let place = format!("{place}; {} before it", counts(&report));
     match report.found {
         Verified::Clean => Ok(()),
-        Verified::Torn => Err(Failure::new(
-            Status::Torn,
-            format_args!(
-                "torn tail above the durable watermark (LSN {}) in {place}; {} whole records before it; opening the log cuts it off",
-                report.durable, report.records
-            ),
-        )),
-        Verified::Damaged => Err(Failure::new(
-            Status::Damage,
-            format_args!(
-                "damage in {place}; the log was durable up to LSN {}, {} whole records before the damage; restore the file from a \
-                 backup or a peer",
-                report.durable, report.records
-            ),
-        )),
+        Verified::Torn => Err(errors::torn(&place, Some(report.durable))),
+        Verified::Damaged => Err(errors::damage(&place, Some(report.durable), report.class)),
+    }
+}
+
+/// The whole records: what was appended, and what the log adds for itself.
+fn counts(report: &VerifyReport) -> String {
+    let noun = if report.records == 1 { "record" } else { "records" };
+    format!("{} {noun} (and {} of the log's own)", report.records, report.own_records)
+}
+
+/// What a row of recovery's decision table means.
+fn words(row: Row) -> &'static str {
+    match row {
+        Row::ForeignSegment => "a segment belongs to another log or a later version",
+        Row::LaterVersion => "a record is of a later version, which this one does not know",
+        Row::ChainBroken => "the records before a segment are not those that it followed",
+        Row::HistoryGap => "the superblock's list of epochs does not cover the log",
+        Row::NeverLed => "whole: no epoch has begun in it yet, so that it has no records",
+        Row::RecordDamaged => "a record that was durable no longer holds",
+        Row::SegmentLost => "a segment that held durable records is gone or has lost its header",
+        Row::PastCleanMark => "the log goes on behind the place where it was closed",
+        Row::CleanEnd => "whole, up to where it was closed",
+        Row::EndBlank => "whole, up to where nothing was ever written",
+        Row::EndLeftover => "whole, up to what an earlier use of the file left behind",
+        Row::TornTail => "it ends in a record that was being written; nothing durable is lost",
+        Row::HoleBehind => "records behind a gap, none of them known to be durable; nothing durable is lost",
     }
 }
 
@@ -145,7 +167,10 @@ fn as_json<'a>(report: &'a VerifyReport, result: &'a str) -> VerifyJson<'a> {
     let here = report.found != Verified::Clean;
     VerifyJson {
         result,
+        verdict: words(report.row),
         records: report.records,
+        own_records: report.own_records,
+        superblock_copies: format!("{} of 2", report.superblock_copies),
         trimmed: report.trimmed.0,
         durable: report.durable.0,
         end: report.lsn.0,

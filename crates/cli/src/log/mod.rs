@@ -33,7 +33,8 @@ enum Command {
     Create {
         /// The folder
         folder: PathBuf,
-        /// Bytes of a segment: a power of two from 65536 (64 KiB) to 4294967296 (4 GiB)
+        /// Bytes of a segment, the log's unit of disk space: a power of two from 65536 (64 KiB) to 4294967296 (4 GiB). An
+        /// empty log takes about three, because segments are prepared ahead
         #[arg(long, value_name = "N", default_value_t = 64 << 20)]
         segment_bytes: u64,
         /// Accept a filesystem on which preallocation or locks are not known to hold
@@ -49,13 +50,14 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         file: PathBuf,
         /// A record every BYTES bytes instead of a record a line
-        #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..))]
+        #[arg(long, value_name = "BYTES", value_parser = at_least_one, allow_negative_numbers = true)]
         frame: Option<u64>,
         /// What a printed record has survived: `buffered` a crash of this process, `local` loss of power
         #[arg(long, value_enum, default_value_t = AppendLevel::Local)]
         level: AppendLevel,
-        /// Cap on bytes between the trim point and the tail; default 64 segments, at least 1 GiB
-        #[arg(long, value_name = "BYTES")]
+        /// Cap on bytes between the trim point and the tail, rounded up to whole segments, at least 4 of them; default 64
+        /// segments, at least 1 GiB
+        #[arg(long, value_name = "BYTES", value_parser = at_least_one, allow_negative_numbers = true)]
         retention_bytes: Option<u64>,
         /// Print nothing for each record
         #[arg(long)]
@@ -69,8 +71,8 @@ enum Command {
         /// The folder
         folder: PathBuf,
         /// The LSN of the first record to print; default the trim point
-        #[arg(long, value_name = "LSN")]
-        from: Option<u64>,
+        #[arg(long, value_name = "LSN", value_parser = lsn, allow_negative_numbers = true)]
+        from: Option<Lsn>,
         /// How records are printed: `lines` payload and newline, `raw` payload alone, `hex` and `json` with their LSNs
         #[arg(long, value_enum, default_value_t = Format::Lines)]
         format: Format,
@@ -84,43 +86,68 @@ enum Command {
         /// The folder
         folder: PathBuf,
     },
-    /// Check every byte: 0 clean, 1 torn tail, 2 damage; needs no write access and works beside a running process
+    /// Check every record: 0 clean, 1 torn tail, 2 damage; needs no write access and works beside a running process
+    ///
+    /// Every record from the trim point on, the headers of their segments and both copies of the superblock are checked; one
+    /// damaged copy is a warning. Bytes that no record needs are not looked at: the rest of a header's page, unused segments, and
+    /// the files `reserve` and `owner`.
     #[command(after_help = TABLE)]
     Verify {
         /// The folder
         folder: PathBuf,
-        /// `strict` counts a torn tail as damage
+        /// Accepted as everywhere: every record is checked, and a torn tail is status 1, in both modes
         #[arg(long, value_enum, default_value_t = Mode::Tail)]
         mode: Mode,
     },
     /// Release everything before an LSN: whole segments below it are given back
+    ///
+    /// What is released is not checked. Damage below the LSN goes with it and nothing more is needed; damage above it stays:
+    /// `windlass log verify` finds it, opening checks only from the persisted mark on (with `--mode strict` everything).
     #[command(after_help = TABLE)]
     Trim {
         /// The folder
         folder: PathBuf,
         /// The LSN of the first record to keep; the tail releases everything
-        #[arg(long, value_name = "LSN")]
-        before: u64,
+        #[arg(long, value_name = "LSN", value_parser = lsn, allow_negative_numbers = true)]
+        before: Lsn,
         #[command(flatten)]
         open: Open,
     },
     /// Cut the log: the record at this LSN and all behind it are gone, durably, and a new epoch begins
+    ///
+    /// What is cut is not checked. If the cut is below a damage, the damage goes with it and nothing more is needed; damage below
+    /// the cut stays: `windlass log verify` finds it, opening checks only from the persisted mark on (with `--mode strict` everything).
     #[command(after_help = TABLE)]
     Truncate {
         /// The folder
         folder: PathBuf,
         /// The LSN of the first record to cut
-        #[arg(long, value_name = "LSN")]
-        from: u64,
+        #[arg(long, value_name = "LSN", value_parser = lsn, allow_negative_numbers = true)]
+        from: Lsn,
         #[command(flatten)]
         open: Open,
     },
 }
 
+/// A byte position in a log.
+fn lsn(text: &str) -> Result<Lsn, &'static str> {
+    text.parse()
+        .map(Lsn)
+        .map_err(|_| "must be an LSN: a whole number, as `append` and `read --format hex` print them")
+}
+
+fn at_least_one(text: &str) -> Result<u64, &'static str> {
+    match text.parse() {
+        Ok(0) => Err("must be at least 1"),
+        Ok(number) => Ok(number),
+        Err(_) => Err("must be a whole number, at least 1"),
+    }
+}
+
 /// How the log is opened for writing.
 #[derive(Clone, Copy, Debug, clap::Args)]
 struct Open {
-    /// What to do about a torn tail: `tail` cuts it, `strict` refuses to open
+    /// What to do about a torn tail: `tail` cuts it, `strict` refuses to open, and checks every record
     #[arg(long, value_enum, default_value_t = Mode::Tail)]
     mode: Mode,
     /// Accept a filesystem on which preallocation or locks are not known to hold
@@ -190,11 +217,11 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
         }
         Command::Read { folder, from, format, mode } => {
             let format = if json { Format::Json } else { format };
-            read::run(&folder, from.map(Lsn), format, mode.into())
+            read::run(&folder, from, format, mode.into())
         }
         Command::Info { folder } => inspect::info(&folder, json),
         Command::Verify { folder, mode } => inspect::verify(&folder, mode.into(), json),
-        Command::Trim { folder, before, open } => cut::trim(&folder, open.options(), Lsn(before), json),
-        Command::Truncate { folder, from, open } => cut::truncate(&folder, open.options(), Lsn(from), json),
+        Command::Trim { folder, before, open } => cut::trim(&folder, open.options(), before, json),
+        Command::Truncate { folder, from, open } => cut::truncate(&folder, open.options(), from, json),
     }
 }

@@ -37,7 +37,7 @@ impl Output {
 
 fn failure(error: &io::Error) -> Failure {
     if error.kind() == io::ErrorKind::BrokenPipe {
-        return Failure::new(Status::System, "nobody reads standard output any more");
+        return Failure::new(Status::Pipe, "");
     }
     Failure::io("writing standard output", error)
 }

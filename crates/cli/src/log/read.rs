@@ -27,22 +27,28 @@ struct JsonRecord<'a> {
 
 /// Prints the records from `from` (default: the trim point) to the end of the log.
 pub(super) fn run(folder: &Path, from: Option<Lsn>, format: Format, mode: OpenMode) -> Result<(), Failure> {
-    let log = ReadOnly::open(folder, mode).map_err(|error| errors::open_store(&error))?;
+    let log = ReadOnly::open(folder, mode).map_err(|error| errors::open_store(folder, &error))?;
     let mut output = Output::new();
-    let read = read(&log, from, format, &mut output);
+    let read = read(folder, &log, from, format, &mut output);
     output.flush()?;
     read
 }
 
-fn read(log: &ReadOnly, from: Option<Lsn>, format: Format, output: &mut Output) -> Result<(), Failure> {
+fn read(
+    folder: &Path,
+    log: &ReadOnly,
+    from: Option<Lsn>,
+    format: Format,
+    output: &mut Output,
+) -> Result<(), Failure> {
     let mut reader =
-        log.read_from(from.unwrap_or(log.info().trimmed)).map_err(|error| errors::read(&error))?;
+        log.read_from(from.unwrap_or(log.info().trimmed)).map_err(|error| errors::read(folder, &error))?;
     let mut hex = String::new();
     loop {
         match reader.next() {
             Ok(record) => print(&record, format, output, &mut hex)?,
             Err(ReadError::AtEnd { .. }) => return Ok(()),
-            Err(error) => return Err(errors::read(&error)),
+            Err(error) => return Err(errors::read(folder, &error)),
         }
     }
 }

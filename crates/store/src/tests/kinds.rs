@@ -99,6 +99,42 @@ fn kind_2_a_segment_that_is_missing_or_another_s_refuses() {
 }
 
 #[test]
+fn verifying_counts_records_and_copies_and_names_a_header_by_its_place() {
+    let (disk, log, starts) = filled(200);
+    log.close().unwrap();
+    let verify = || Inspection::open(disk.clone(), None).unwrap().verify().unwrap();
+    let report = verify();
+    assert_eq!((report.condition, report.superblock_copies), (Condition::Clean, 2));
+    assert_eq!(report.appended_records, 200);
+    let mut own = 0;
+    let inspection = Inspection::open(disk.clone(), None).unwrap();
+    let mut walk = inspection.walk(report.trimmed);
+    while let Ok(record) = walk.step().unwrap() {
+        own += u64::from(record.header.kind != RecordKind::Data);
+    }
+    assert!(own > 2, "some segments: {own}");
+    assert_eq!(report.own_records, own);
+    for copy in [0, 64 << 10] {
+        disk.flip("superblock", copy + 200, 1);
+        let report = verify();
+        assert_eq!((report.condition, report.superblock_copies), (Condition::Clean, 1));
+        disk.flip("superblock", copy + 200, 1);
+    }
+    // A damaged header is where it is, not where its segment's first record is; a damaged record is where that is.
+    for (number, at) in [(0, 3), (1, 20)] {
+        disk.flip(&segment_name(number), at, 1);
+        let report = verify();
+        assert_eq!((report.condition, report.offset), (Condition::Damaged, 0), "{report:?}");
+        assert!(report.file.ends_with(segment_name(number)), "{report:?}");
+        disk.flip(&segment_name(number), at, 1);
+    }
+    let (name, offset) = place(starts[7]);
+    disk.flip(&name, offset + 20, 1);
+    let report = verify();
+    assert_eq!((report.offset, report.appended_records), (offset, 7));
+}
+
+#[test]
 fn kind_3_salvage_reads_round_a_hole_and_changes_nothing() {
     let (disk, log, starts) = filled(120);
     log.close().unwrap();
@@ -442,8 +478,12 @@ fn kind_35_37_only_an_empty_folder_becomes_a_log_and_a_mount_point_is_one() {
     let (disk, log, _) = filled(5);
     log.close().unwrap();
     disk.remove_file("superblock");
-    let error = Store::create(disk, &founding(), &AROUND, &options()).unwrap_err();
+    let error = Store::create(disk.clone(), &founding(), &AROUND, &options()).unwrap_err();
     assert!(matches!(error, CreateError::NotEmpty { .. }), "{error}");
+    let error = Store::open(disk.clone(), &AROUND, &options()).unwrap_err();
+    assert!(matches!(error, OpenError::SuperblockMissing { .. }), "{error}");
+    let error = Inspection::open(disk, None).unwrap_err();
+    assert!(matches!(error, OpenError::SuperblockMissing { .. }), "{error}");
     let mounted = TestDisk::new();
     mounted.write_file("lost+found", b"");
     drop(Store::create(mounted, &founding(), &AROUND, &options()).unwrap());

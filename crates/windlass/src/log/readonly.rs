@@ -5,9 +5,9 @@
 
 use std::path::{Path, PathBuf};
 
-use windlass_log::{Class, Epoch, Extent, Lsn, OpenMode, Row};
+use windlass_log::{Class, Epoch, Extent, Lsn, OpenMode, Row, Stop};
 use windlass_store::disk::{Errno, RealDisk};
-use windlass_store::{Condition, DiskCall, DiskError, Inspection, OpenError, Read, Walk};
+use windlass_store::{Condition, DiskCall, DiskError, Inspection, OpenError, Read, Walk, stop_offset};
 
 use super::media::Cursor;
 use super::read::{Items, Record, read_error, segment_file};
@@ -41,12 +41,18 @@ pub struct VerifyReport {
     pub found: Verified,
     /// The label of the row of recovery's decision table that matched (DESIGN.md section 6).
     pub row: Row,
+    /// What that row means for opening.
+    pub class: Class,
     /// What is at the place where the whole records end, in words.
     pub reason: String,
     /// Whether a process has the log open.
     pub in_use: bool,
-    /// Whole records from the trim point on, of every kind.
+    /// Whole records from the trim point on that were appended; a batch is one.
     pub records: u64,
+    /// Whole records from the trim point on that are the log's own: pads, starts of segments and epochs, configurations.
+    pub own_records: u64,
+    /// How many of the superblock's two copies are whole. With one the log still opens, and opening mends the other.
+    pub superblock_copies: u32,
     /// The first LSN that is retained.
     pub trimmed: Lsn,
     /// Everything below was known to be durable.
@@ -55,7 +61,7 @@ pub struct VerifyReport {
     pub lsn: Lsn,
     /// The file of that place.
     pub file: PathBuf,
-    /// Where in the file, in bytes.
+    /// Where in the file, in bytes; 0 if what doesn't hold is the file itself or its header.
     pub offset: u64,
 }
 
@@ -117,7 +123,8 @@ impl ReadOnly {
         outcome(superblock, superblock.persisted, epoch, lsn)
     }
 
-    /// Reads and checks every byte of the log from the trim point on. Memory stays flat.
+    /// Reads and checks every record from the trim point on, the headers of their segments and both copies of the superblock. What no record needs is not
+    /// looked at: what is behind a header in its page, unused segments, `reserve` and `owner`. A torn tail is [`Verified::Torn`] in every mode. Memory stays flat.
     ///
     /// # Errors
     ///
@@ -129,16 +136,18 @@ impl ReadOnly {
         let report = inspection.verify()?;
         let found = match report.condition {
             Condition::Clean | Condition::InUse => Verified::Clean,
-            Condition::TornTail if self.mode == OpenMode::Strict => Verified::Damaged,
             Condition::TornTail => Verified::Torn,
             Condition::Damaged | Condition::Foreign => Verified::Damaged,
         };
         Ok(VerifyReport {
             found,
             row: report.verdict.row,
+            class: report.verdict.class(),
             reason: report.verdict.stop.reason.to_string(),
             in_use,
-            records: report.verdict.records,
+            records: report.appended_records,
+            own_records: report.own_records,
+            superblock_copies: report.superblock_copies,
             trimmed: report.trimmed,
             durable: report.verdict.flushed,
             lsn: report.verdict.stop.lsn,
@@ -208,7 +217,7 @@ impl Cursor for FolderCursor<'_> {
             }
             Ok(Err(stop)) => {
                 let from = (!self.moved).then_some(self.from);
-                self.log.judge(stop.lsn, from, &stop.reason.to_string()).map(|lsn| Read::AtEnd { lsn })
+                self.log.judge(stop, from).map(|lsn| Read::AtEnd { lsn })
             }
             Err(error) => Err(read_error(error, self.from)),
         }
@@ -218,7 +227,8 @@ impl Cursor for FolderCursor<'_> {
 impl ReadOnly {
     /// Whether the place where a reader stopped is the end, damage, or neither. The folder is looked at afresh: a running process may have
     /// trimmed, cut or appended since.
-    fn judge(&self, lsn: Lsn, from: Option<Lsn>, reason: &str) -> Result<Lsn, ReadError> {
+    fn judge(&self, stop: Stop, from: Option<Lsn>) -> Result<Lsn, ReadError> {
+        let lsn = stop.lsn;
         let failed = |error| unusable(error, lsn);
         let mut now = inspect(&self.folder).map_err(failed)?;
         let (geometry, first) = (now.geometry(), now.superblock().trimmed);
@@ -240,27 +250,30 @@ impl ReadOnly {
                 return Err(ReadError::InsideRecord { lsn, record });
             }
         }
-        let damaged = |what: &str| ReadError::Damaged {
+        let damaged = |stop: &Stop| ReadError::Damaged {
             file: segment_file(&self.folder, geometry, lsn),
-            offset: geometry.offset_of(lsn),
+            offset: stop_offset(geometry, stop),
             lsn,
-            what: what.to_owned(),
+            what: stop.reason.to_string(),
         };
         if lsn < end {
             // In use it may have been appended since: the next read goes on.
             return if report.condition == Condition::InUse && lsn >= now.superblock().persisted {
                 Ok(lsn)
             } else {
-                Err(damaged(reason))
+                Err(damaged(&stop))
             };
         }
         match report.verdict.class() {
             Class::End => Ok(lsn),
             Class::Torn if report.condition == Condition::InUse || self.mode != OpenMode::Strict => Ok(lsn),
-            Class::Torn => {
-                Err(damaged("a torn tail, which the strict mode refuses; the mode tail reads up to it"))
-            }
-            Class::Damage | Class::Foreign => Err(damaged(&report.verdict.stop.reason.to_string())),
+            Class::Torn => Err(ReadError::Torn {
+                file: report.file,
+                offset: report.offset,
+                lsn,
+                what: report.verdict.stop.reason.to_string(),
+            }),
+            Class::Damage | Class::Foreign => Err(damaged(&report.verdict.stop)),
         }
     }
 }
@@ -282,6 +295,10 @@ fn unusable(error: OpenError, lsn: Lsn) -> ReadError {
         }
         OpenError::Superblock { file, cause } => {
             ReadError::Damaged { file, offset: 0, lsn, what: cause.to_string() }
+        }
+        OpenError::SuperblockMissing { folder } => {
+            let what = "the superblock is missing".to_owned();
+            ReadError::Damaged { file: folder, offset: 0, lsn, what }
         }
         error @ (OpenError::NoLog { .. }
         | OpenError::InUse { .. }
