@@ -126,8 +126,9 @@ impl<D: Disk> Store<D> {
             return Ok(Prepared::Recycled { segments });
         }
         let last = self.geometry.segment_of(tail) + self.options.segments_ahead.max(1);
-        let next =
-            self.segments().last_key_value().map_or(self.geometry.segment_of(tail), |(number, _)| number + 1);
+        // Whatever is mapped below was opened again to be read, and says nothing of where the log goes on.
+        let first = self.geometry.segment_of(self.persisted().lsn());
+        let next = self.segments().range(first..).next_back().map_or(first, |(number, _)| number + 1);
         if next <= last {
             let memory = self.make_segment(next)?;
             self.restore_reserve();
@@ -184,9 +185,17 @@ impl<D: Disk> Store<D> {
         }
     }
 
-    /// Makes one segment ready, from free blocks or new ones.
+    /// Makes one segment ready, from free blocks or new ones. One that is there already is opened: the rename at the end would take its bytes away.
     pub(crate) fn make_segment(&self, number: u64) -> Result<Memory, PrepareError> {
         let name = names::segment(self.geometry, number);
+        match self.open_segment(number) {
+            Ok(there) => {
+                let mut segments = self.segments_mut();
+                return Ok(segments.entry(number).or_insert(there).memory().clone());
+            }
+            Err(error) if error.errno == Errno::NOENT => {}
+            Err(error) => return Err(error.into()),
+        }
         // Left from before a cut, or made by an opening that died: the same header, and nothing in it parses.
         let free = locked(&self.pool).take_free();
         let made = match &free {

@@ -379,6 +379,82 @@ fn kind_20_21_22_a_full_disk_is_an_answer_and_everything_but_growing_still_works
     assert!(disk.names().contains(&"reserve".to_owned()), "the reserve is made again");
 }
 
+/// A log whose disk got full exactly where a segment ends, all of it persisted, so that nothing of it need stay mapped.
+fn full_at_a_segments_end() -> (TestDisk, TestLog<TestDisk>) {
+    let (disk, mut log, _) = filled(60);
+    disk.set_capacity(Some(disk.used_bytes()));
+    while log.append(&payload(5)).is_ok() {}
+    // The reserve was given back.
+    disk.set_capacity(Some(disk.used_bytes()));
+    // What is left of the last segment.
+    let geometry = log.store.geometry();
+    let mut end = log.handoff.tail();
+    while geometry.offset_of(end) != windlass_log::SEGMENT_HEADER_BYTES {
+        let room = usize::try_from(geometry.room(end)).unwrap();
+        end = log.append(&vec![5; (room - 32).min(1000)]).unwrap().end;
+    }
+    log.flush().unwrap();
+    assert_eq!(log.store.persisted().lsn(), end);
+    (disk, log)
+}
+
+/// Steps until there is no room; the segment there was none for.
+fn without_room(store: &Store<TestDisk>, tail: Lsn) -> u64 {
+    loop {
+        match store.prepare_step(tail) {
+            Ok(Prepared::Idle | Prepared::Segment { .. }) => panic!("there is no room for a segment"),
+            Ok(Prepared::Populated { .. } | Prepared::Marked { .. } | Prepared::Recycled { .. }) => {}
+            Err(PrepareError::Full { segment, .. }) => return segment,
+            Err(error @ (PrepareError::Store(_) | PrepareError::Disk(_))) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn kind_22_29_once_a_full_disk_has_room_the_missing_segment_is_made_first_however_far_the_need_reaches() {
+    let (disk, log) = full_at_a_segments_end();
+    let TestLog { store, handoff, drain, .. } = log;
+    let tail = handoff.tail();
+    let missing = store.geometry().segment_of(tail);
+    drop((handoff, drain));
+    // A primary that wants to write further ahead.
+    let wanted = store.geometry().first_record(missing + 1);
+    assert_eq!(without_room(&store, wanted), missing);
+    disk.set_capacity(None);
+    let mut made = Vec::new();
+    loop {
+        match store.prepare_step(wanted).unwrap() {
+            Prepared::Segment { segment, .. } => made.push(segment),
+            Prepared::Idle => break,
+            Prepared::Populated { .. } | Prepared::Marked { .. } | Prepared::Recycled { .. } => {}
+        }
+    }
+    assert_eq!(made, [missing, missing + 1, missing + 2]);
+}
+
+#[test]
+fn kind_22_45_a_segment_opened_again_to_be_read_leads_to_no_other_being_made_anew_over_it() {
+    let (disk, log) = full_at_a_segments_end();
+    let before = log.payloads();
+    let TestLog { store, handoff, drain, .. } = log;
+    let (tail, drained) = (handoff.tail(), handoff.drained());
+    drop((handoff, drain));
+    without_room(&store, tail);
+    // A backup that lags is sent the beginning.
+    let held = store.memory(0).unwrap();
+    disk.set_capacity(None);
+    while !matches!(store.prepare_step(tail).unwrap(), Prepared::Idle) {}
+    drop(held);
+    let mut reader = store.reader(store.trimmed());
+    let mut after = Vec::new();
+    while let Read::Record(record) = reader.next(drained).expect("the log is whole") {
+        if record.header.kind == windlass_log::RecordKind::Data {
+            after.push(record.payload.unwrap().to_vec());
+        }
+    }
+    assert!(after == before, "{} of {} records are left", after.len(), before.len());
+}
+
 #[test]
 fn kind_23_a_file_that_was_cut_short_is_refused_before_it_is_mapped() {
     let (disk, log, _) = filled(200);
