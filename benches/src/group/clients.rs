@@ -1,5 +1,5 @@
-//! Clients over TCP, the same for both groups: one thread and one connection each, and a thread per connection at the primary. A put is a
-//! record of fixed length, its answer 8 bytes.
+//! Clients over TCP, the same for both groups: one thread and one connection each. A put is a record of fixed length, its answer 8 bytes. The raw
+//! quorum log's primary has a thread per connection; the one of windlass serves all of them from one thread, by commit futures.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

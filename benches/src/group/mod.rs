@@ -2,7 +2,7 @@
 //! loopback ping-pong and against a raw quorum log ([`quorum`]) of three processes.
 //!
 //! Both groups are driven by the same callers in two ways: from threads of the primary's process, as a database that embeds the log
-//! has them, and over TCP connections by a process of clients, one thread per connection on either side ([`clients`]).
+//! has them, and over TCP connections by a process of clients ([`clients`]).
 
 pub(crate) mod clients;
 pub(crate) mod lag;
@@ -112,6 +112,12 @@ impl Group {
         let file = folder.join("quorum-primary");
         let primary = Child::start(quorum::ROLE, &quorum::Argument { file, file_bytes, backups })?;
         Ok(Group { primary, others })
+    }
+
+    /// Processor time of all of its processes so far, in µs.
+    pub(crate) fn work_us(&self) -> Result<f64, BenchError> {
+        let primary = self.primary.work_us()?;
+        self.others.iter().try_fold(primary, |sum, other| Ok(sum + other.work_us()?))
     }
 
     pub(crate) fn ask(&mut self, request: &Request) -> Result<Answer, BenchError> {

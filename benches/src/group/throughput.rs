@@ -43,9 +43,11 @@ pub(crate) fn run(settings: &Settings) -> Result<Report, BenchError> {
                 let name = |who: &str| format!("{who}, {callers} {how}");
                 let names = [name("raw quorum log"), name("windlass")];
                 let mut rates = names.clone().map(Series::new);
-                let mut p50s = names.map(Series::new);
+                let mut p50s = names.clone().map(Series::new);
+                let mut works = names.map(Series::new);
                 for _ in 0..settings.rounds() {
                     for at in 0..groups.len() {
+                        let before_us = groups[at].work_us()?;
                         let how_ms = u64::try_from(settings.slice().as_millis()).expect("short");
                         let answer = match driving {
                             Driving::Inside => groups[at].ask(&Request::Drive { callers, how_ms, wanted })?,
@@ -56,11 +58,14 @@ pub(crate) fn run(settings: &Settings) -> Result<Report, BenchError> {
                         };
                         rates[at].push(rate);
                         p50s[at].push(p50_us);
+                        let puts = rate * settings.slice().as_secs_f64();
+                        works[at].push((groups[at].work_us()? - before_us) / puts);
                         groups[at].ask(&Request::Trim)?;
                     }
                 }
                 report.compare(format!("{wanted:?}"), "puts/s", &rates);
                 report.compare(format!("{wanted:?}, p50"), "µs", &p50s);
+                report.compare(format!("{wanted:?}, processor time of the group"), "µs per put", &works);
                 if callers == 64 {
                     let target = match wanted {
                         Wanted::Replicated => Target::AtLeast(2.0),
