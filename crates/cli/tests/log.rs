@@ -744,3 +744,31 @@ fn messages_speak_of_this_command() {
         assert!(said.contains("must be at least 1") && !said.contains(".."), "{said}");
     }
 }
+
+#[test]
+fn the_readmes_synopsis_names_every_option_and_no_other() {
+    let readme = include_str!("../../../README.md");
+    let options = |text: &str| -> std::collections::BTreeSet<String> {
+        let words = text.split(|c: char| !(c.is_ascii_lowercase() || c == '-'));
+        words.filter(|word| word.starts_with("--") && word.len() > 2).map(str::to_owned).collect()
+    };
+    let synopsis = |line: &&str| line.starts_with("windlass log ") && line.contains(" DIR");
+    let mut subcommands = 0;
+    for line in readme.lines().filter(synopsis) {
+        let subcommand = line.split(' ').nth(2).unwrap();
+        let help =
+            Command::new(env!("CARGO_BIN_EXE_windlass")).args(["log", subcommand, "-h"]).output().unwrap();
+        let help = String::from_utf8(help.stdout).unwrap();
+        // Each option on a line of its own, described behind its name.
+        let named: String = help
+            .lines()
+            .filter_map(|line| line.trim_start().strip_prefix("--")?.split([' ', '=']).next())
+            .map(|name| format!("--{name} "))
+            .collect();
+        let mut known = options(&named);
+        assert!(known.remove("--json"), "{subcommand}: {help}");
+        assert_eq!(options(line), known, "{subcommand}");
+        subcommands += 1;
+    }
+    assert_eq!(subcommands, 7);
+}

@@ -37,7 +37,7 @@ enum Command {
         /// empty log takes about three, because segments are prepared ahead
         #[arg(long, value_name = "N", default_value_t = 64 << 20)]
         segment_bytes: u64,
-        /// Accept a filesystem on which preallocation or locks are not known to hold
+        /// Accept a copy-on-write or network filesystem too (btrfs, zfs, nfs, fuse, ...), where preallocation or locks don't hold
         #[arg(long)]
         any_filesystem: bool,
     },
@@ -150,7 +150,7 @@ struct Open {
     /// What to do about a torn tail: `tail` cuts it, `strict` refuses to open, and checks every record
     #[arg(long, value_enum, default_value_t = Mode::Tail)]
     mode: Mode,
-    /// Accept a filesystem on which preallocation or locks are not known to hold
+    /// Accept a copy-on-write or network filesystem too (btrfs, zfs, nfs, fuse, ...), where preallocation or locks don't hold
     #[arg(long)]
     any_filesystem: bool,
 }
