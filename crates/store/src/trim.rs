@@ -227,7 +227,10 @@ impl<D: Disk> Store<D> {
         self.rewrite(|superblock| {
             keep_own(superblock, change);
             superblock.persisted = superblock.persisted.min(lsn);
-            superblock.acknowledged = superblock.acknowledged.min(lsn);
+            // A member's engine says itself what it may have acknowledged, or that it can't tell any more.
+            if superblock.configuration.is_empty() {
+                superblock.acknowledged = superblock.acknowledged.min(lsn);
+            }
             superblock.clean = None;
         })?;
         self.persisted.fetch_min(lsn.0, Ordering::AcqRel);

@@ -9,6 +9,8 @@ use windlass_log::{EpochHistory, Lsn, MemberId, Superblock};
 
 const VERSION: u8 = 1;
 const PEER_BYTES: usize = 17;
+/// [`DurableState::MARK_UNKNOWN`] as a superblock has it, whose LSNs end at 2^62: on a record's place for any segment size.
+const ACKNOWLEDGED_UNKNOWN: Lsn = Lsn((1 << 62) - 4096);
 
 /// A superblock's configuration can't be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -47,9 +49,26 @@ fn with_older(before: &EpochHistory, history: &EpochHistory) -> Option<EpochHist
 fn put_state(superblock: &mut Superblock, state: &DurableState) {
     superblock.promised = state.promised;
     superblock.history = state.history.clone();
-    superblock.acknowledged = superblock.acknowledged.max(state.mark.0);
+    superblock.acknowledged = if superblock.acknowledged == ACKNOWLEDGED_UNKNOWN {
+        // The engine knows it again once it has caught up, at less than what stands for unknown.
+        acknowledged(state.mark)
+    } else {
+        superblock.acknowledged.max(acknowledged(state.mark))
+    };
     superblock.caught_up = !state.memory_lost;
     superblock.configuration = encode(&state.peers);
+}
+
+fn acknowledged(mark: Persisted) -> Lsn {
+    if mark == DurableState::MARK_UNKNOWN { ACKNOWLEDGED_UNKNOWN } else { mark.0 }
+}
+
+fn mark(superblock: &Superblock) -> Persisted {
+    if superblock.acknowledged == ACKNOWLEDGED_UNKNOWN {
+        DurableState::MARK_UNKNOWN
+    } else {
+        Persisted(superblock.acknowledged.max(superblock.persisted))
+    }
 }
 
 /// The engine's state as the superblock has it. `memory_lost`: the machine was booted since, without a clean stop.
@@ -58,7 +77,7 @@ pub(crate) fn take(superblock: &Superblock, memory_lost: bool) -> Result<Durable
         promised: superblock.promised,
         history: superblock.history.clone(),
         trimmed: superblock.trimmed,
-        mark: Persisted(superblock.acknowledged.max(superblock.persisted)),
+        mark: mark(superblock),
         memory_lost: memory_lost || !superblock.caught_up,
         peers: decode(&superblock.configuration)?,
     })
@@ -99,16 +118,40 @@ fn decode(bytes: &[u8]) -> Result<Vec<PeerRecord>, ConfigurationError> {
         .collect())
 }
 
-/// A cut's superblock: the engine's state, with no mark beyond the cut.
+/// A cut's superblock: the engine's state, with no mark beyond the cut. One that is unknown stays it: what damage took is not what is cut.
 pub(crate) fn put_cut(superblock: &mut Superblock, state: &DurableState, at: Lsn) {
     put_state(superblock, state);
-    superblock.acknowledged = state.mark.0.min(at);
+    superblock.acknowledged = match state.mark {
+        DurableState::MARK_UNKNOWN => ACKNOWLEDGED_UNKNOWN,
+        known => known.0.min(at),
+    };
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use windlass_log::Epoch;
+    use windlass_log::{Epoch, FEATURES_KNOWN, LogId};
+
+    fn superblock(segment_bytes: u64) -> Superblock {
+        Superblock {
+            generation: 1,
+            log_id: LogId([3; 16]),
+            member: MemberId(1),
+            incarnation: 5,
+            place: 6,
+            boot_id: [7; 16],
+            promised: Epoch::new(1, MemberId(0)),
+            history: EpochHistory::new(),
+            trimmed: Lsn(4096),
+            persisted: Lsn(4096),
+            clean: None,
+            acknowledged: Lsn(4096),
+            caught_up: true,
+            segment_bytes,
+            features: FEATURES_KNOWN,
+            configuration: encode(&[]),
+        }
+    }
 
     #[test]
     fn a_history_never_begins_behind_the_stores_trim_point_kind_46() {
@@ -128,6 +171,30 @@ mod tests {
         );
         assert_eq!(with_older(&trimmed, &trimmed), Some(trimmed.clone()));
         assert_eq!(with_older(&full, &EpochHistory::new()), None);
+    }
+
+    #[test]
+    fn a_mark_that_damage_took_is_written_kept_by_a_cut_and_forgotten_once_caught_up_r18() {
+        for segment_bytes in [64 << 10, 4 << 30] {
+            let geometry = windlass_log::Geometry::new(segment_bytes).unwrap();
+            let mut superblock = superblock(segment_bytes);
+            superblock.acknowledged = Lsn(8192);
+            // What every write of a superblock goes through.
+            let written =
+                |superblock: &Superblock| Superblock::decode(&superblock.encode().unwrap()).unwrap();
+            let mut state = take(&superblock, false).unwrap();
+            assert_eq!(state.mark, Persisted(Lsn(8192)));
+            state.mark = DurableState::MARK_UNKNOWN;
+            put(&mut superblock, &state);
+            assert_eq!(take(&written(&superblock), false).unwrap().mark, DurableState::MARK_UNKNOWN);
+            put_cut(&mut superblock, &state, geometry.first_record(0));
+            assert_eq!(take(&written(&superblock), false).unwrap().mark, DurableState::MARK_UNKNOWN);
+            state.mark = Persisted(Lsn(9000));
+            put(&mut superblock, &state);
+            assert_eq!(take(&written(&superblock), false).unwrap().mark, Persisted(Lsn(9000)));
+            put_cut(&mut superblock, &state, Lsn(8192));
+            assert_eq!(take(&written(&superblock), false).unwrap().mark, Persisted(Lsn(8192)));
+        }
     }
 
     #[test]
