@@ -8,6 +8,7 @@ use windlass_store::disk::Disk;
 
 use super::executor::{Change, Executor, Job, Work};
 use super::lead::Lead;
+use super::local::Scanned;
 use super::memory::SegmentError;
 use super::outgoing::{SessionError, parts};
 use super::sessions::{PendingFetch, PendingGrant};
@@ -164,7 +165,9 @@ where
     fn event(&mut self, event: Event) {
         match event {
             Event::Role { role, epoch } => {
-                info!(self.options.logger, "the role changed"; "role" => ?role, "epoch" => %epoch);
+                if self.attempts.tells(role, epoch, super::nanos(self.clock.now())) {
+                    info!(self.options.logger, "the role changed"; "role" => ?role, "epoch" => %epoch);
+                }
                 let log = if role == Role::Primary { self.log.clone() } else { None };
                 if role == Role::Primary {
                     self.group_meters.takeovers.add(1);
@@ -378,9 +381,24 @@ where
             Ok(scanned) => {
                 self.group_meters.parses.add(1);
                 self.group_meters.parsed_records.add(scanned.records);
+                self.note_unsound(to, &scanned);
                 self.inputs.push_back(Input::Parsed { token, valid_tail: scanned.valid_tail });
             }
             Err(error) => self.unreadable(&error),
+        }
+    }
+
+    /// Says where what the primary sent does not hold, when sending it again has not helped.
+    fn note_unsound(&mut self, to: Lsn, scanned: &Scanned) {
+        let reason = &scanned.reason;
+        // A header that the end cuts through looks like anything.
+        let is_whole =
+            matches!(reason, windlass_log::StopReason::Reached | windlass_log::StopReason::BeyondEnd { .. })
+                || super::is_cut_header(to, scanned.valid_tail);
+        if !is_whole && self.unsound.tells(scanned.valid_tail) {
+            warn!(self.options.logger,
+                "bytes that the primary sends do not hold, also when sent again: verify the primary's folder, and let another member lead if it is damaged";
+                "lsn" => %scanned.valid_tail, "segment" => self.local.geometry().segment_of(scanned.valid_tail), "cause" => %scanned.reason);
         }
     }
 

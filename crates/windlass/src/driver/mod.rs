@@ -30,6 +30,7 @@ mod memory;
 mod meters;
 mod outgoing;
 mod port;
+mod quiet;
 mod sessions;
 mod slots;
 pub(crate) mod state;
@@ -180,6 +181,8 @@ pub struct Driver<F: Fabric, D: Disk, C, N, X> {
     frames: Vec<Frame>,
     wanted_told: Lsn,
     flush_since: u64,
+    attempts: quiet::Attempts,
+    unsound: quiet::Unsound,
     identity: Identity,
     folder: PathBuf,
     options: DriverOptions,
@@ -289,6 +292,8 @@ where
             frames: Vec::new(),
             wanted_told: Lsn(0),
             flush_since: 0,
+            attempts: quiet::Attempts::default(),
+            unsound: quiet::Unsound::default(),
             identity: options.config.identity,
             folder,
             options,
