@@ -12,7 +12,7 @@ use windlass_store::disk::{Disk, DiskFile, DiskMap, RealDisk, RealMap};
 
 use crate::Settings;
 use crate::error::{BenchError, During};
-use crate::measure::{Report, Series, Target, side_by_side, work_ns};
+use crate::measure::{Report, Series, Target, own_work_ns, side_by_side, work_ns};
 
 /// Payload bytes, and how much is appended in one round: in five rounds of 256 B more than 4 GiB for each number of producers.
 const SIZES: [(usize, u64); 4] = [(64, 128 << 20), (256, 1 << 30), (1024, 512 << 20), (4096, 512 << 20)];
@@ -38,21 +38,25 @@ pub(crate) fn run(settings: &Settings) -> Result<Report, BenchError> {
         let mut ours = PRODUCERS.map(|producers| Series::new(name("append", producers)));
         let mut raw_work = raws.clone();
         let mut our_work = ours.clone();
+        let mut producers_work =
+            PRODUCERS.map(|producers| Series::new(name("of which the producers'", producers)));
         for _ in 0..settings.rounds() {
             for (at, producers) in PRODUCERS.into_iter().enumerate() {
                 let before = work_ns();
                 raws[at].push(raw_rate(raw.memory(), bytes, producers, round_bytes));
                 let between = work_ns();
-                ours[at].push(windlass_rate(&log, bytes, producers, round_bytes)?);
+                let (rate, producers_ns) = windlass_rate(&log, bytes, producers, round_bytes)?;
+                ours[at].push(rate);
                 let records = (records_each(bytes, producers, round_bytes) * producers as u64) as f64;
                 raw_work[at].push((between - before) / records);
                 our_work[at].push((work_ns() - between) / records);
+                producers_work[at].push(producers_ns / records);
             }
         }
         for at in 0..PRODUCERS.len() {
             report.compare("buffered append", "records/s", [&raws[at], &ours[at]]);
             let title = "processor time of all threads";
-            report.compare(title, "ns per record", [&raw_work[at], &our_work[at]]);
+            report.compare(title, "ns per record", [&raw_work[at], &our_work[at], &producers_work[at]]);
         }
         if bytes == 256 {
             judge(&mut report, &raws, &ours);
@@ -122,23 +126,31 @@ fn records_each(bytes: usize, producers: usize, round_bytes: u64) -> u64 {
     (round_bytes / (bytes * producers) as u64).max(1)
 }
 
-/// Records per second of `producers` threads that append, with a checkpointer that trims behind them.
-fn windlass_rate(log: &Log, bytes: usize, producers: usize, round_bytes: u64) -> Result<f64, BenchError> {
+/// Records per second of `producers` threads that append, with a checkpointer that trims behind them; and the processor time of these
+/// threads in ns.
+fn windlass_rate(
+    log: &Log,
+    bytes: usize,
+    producers: usize,
+    round_bytes: u64,
+) -> Result<(f64, f64), BenchError> {
     let records = records_each(bytes, producers, round_bytes);
     let payload = vec![0xA5; bytes];
     let (end, over) = (AtomicU64::new(0), AtomicBool::new(false));
-    let took = thread::scope(|scope| {
+    let (took, work_ns) = thread::scope(|scope| {
         let checkpointer = scope.spawn(|| trim_behind(log, &end, &over));
         let (took, answers) = side_by_side(producers, |_| append_all(log, &payload, records, &end));
         over.store(true, Ordering::Relaxed);
         checkpointer.join().expect("no panic")?;
-        answers.into_iter().collect::<Result<(), BenchError>>()?;
-        Ok::<_, BenchError>(took)
+        let work_ns = answers.into_iter().sum::<Result<f64, BenchError>>()?;
+        Ok::<_, BenchError>((took, work_ns))
     })?;
-    Ok((records * producers as u64) as f64 / took.as_secs_f64())
+    Ok(((records * producers as u64) as f64 / took.as_secs_f64(), work_ns))
 }
 
-fn append_all(log: &Log, payload: &[u8], records: u64, end: &AtomicU64) -> Result<(), BenchError> {
+/// Answers the processor time of this thread in ns.
+fn append_all(log: &Log, payload: &[u8], records: u64, end: &AtomicU64) -> Result<f64, BenchError> {
+    let before_ns = own_work_ns();
     for number in 0..records {
         let payload = std::hint::black_box(payload);
         let appended = match log.append(payload) {
@@ -152,7 +164,7 @@ fn append_all(log: &Log, payload: &[u8], records: u64, end: &AtomicU64) -> Resul
             end.fetch_max(appended.end.0, Ordering::Relaxed);
         }
     }
-    Ok(())
+    Ok(own_work_ns() - before_ns)
 }
 
 /// What a database does after its checkpoints: releases what lies far enough behind.

@@ -162,7 +162,16 @@ pub(crate) fn side_by_side<T: Send>(threads: usize, work: impl Fn(usize) -> T + 
 
 /// Processor time of this process so far, in nanoseconds.
 pub(crate) fn work_ns() -> f64 {
-    let now = clock_gettime(ClockId::ProcessCPUTime);
+    clock_ns(ClockId::ProcessCPUTime)
+}
+
+/// Processor time of this thread so far, in nanoseconds.
+pub(crate) fn own_work_ns() -> f64 {
+    clock_ns(ClockId::ThreadCPUTime)
+}
+
+fn clock_ns(clock: ClockId) -> f64 {
+    let now = clock_gettime(clock);
     // Below 2^52 for 50 days.
     now.tv_sec as f64 * 1e9 + now.tv_nsec as f64
 }

@@ -13,7 +13,7 @@ use windlass_store::disk::{Access, Disk, DiskFile, DiskMap, RealDisk};
 use crate::Settings;
 use crate::child::{self, Child};
 use crate::error::{BenchError, During};
-use crate::measure::{Report, Series, Target, work_ns};
+use crate::measure::{Report, Series, Target, own_work_ns, work_ns};
 
 const RECORD_BYTES: usize = 256;
 /// A record with its header.
@@ -46,6 +46,9 @@ struct Opened {
     records: u64,
     memory_bytes: u64,
     work_ns: f64,
+    /// Of the thread that opens, and of the same thread when it reads.
+    open_ns: f64,
+    read_ns: f64,
     tail: u64,
 }
 
@@ -72,6 +75,7 @@ pub(crate) fn run(settings: &Settings) -> Result<Report, BenchError> {
     let mut reads = Series::new("reading by 256 KiB, checksumming each record");
     let mut ours = Series::new("windlass: open and read each record");
     let mut work = [maps.clone(), reads.clone(), ours.clone()];
+    let (mut open_work, mut read_work) = (Series::new("of which opening"), Series::new("of which reading"));
     let (mut opens, mut memory) = (Series::new("open"), Series::new("anonymous memory"));
     for _ in 0..settings.rounds() {
         let tail = end.tail;
@@ -85,6 +89,8 @@ pub(crate) fn run(settings: &Settings) -> Result<Report, BenchError> {
         let opened: Opened = child.ask(&LogRequest::Open)?;
         ours.push(rate(opened.records, opened.open_s + opened.read_s));
         work[2].push(opened.work_ns / opened.records as f64);
+        open_work.push(opened.open_ns / opened.records as f64);
+        read_work.push(opened.read_ns / opened.records as f64);
         opens.push(opened.open_s * 1e3);
         memory.push(opened.memory_bytes as f64 / f64::from(1 << 20));
         end = child.ask(&LogRequest::Append(settings.choose(ROUND_BYTES, 1 << 20)))?;
@@ -92,7 +98,11 @@ pub(crate) fn run(settings: &Settings) -> Result<Report, BenchError> {
     }
     let mut report = Report::default();
     report.compare("records read after SIGKILL", "MB of payload/s", [&maps, &reads, &ours]);
-    report.compare("processor time of the process", "ns per record", &work);
+    report.compare(
+        "processor time of the process",
+        "ns per record",
+        work.iter().chain([&open_work, &read_work]),
+    );
     report.compare("of which opening", "ms", [&opens]);
     let best = maps.with(&reads, f64::max);
     let best = Series { name: "the faster raw way".into(), runs: best };
@@ -125,7 +135,16 @@ pub(crate) fn log_role(place: &Place) -> Result<(), BenchError> {
             }
             let log = log.as_ref().expect("made above");
             let tail = append(log, bytes)?;
-            Ok(Opened { open_s: 0.0, read_s: 0.0, records: 0, memory_bytes: 0, work_ns: 0.0, tail })
+            Ok(Opened {
+                open_s: 0.0,
+                read_s: 0.0,
+                records: 0,
+                memory_bytes: 0,
+                work_ns: 0.0,
+                open_ns: 0.0,
+                read_ns: 0.0,
+                tail,
+            })
         }
     })
 }
@@ -162,11 +181,11 @@ fn open_and_read(place: &Place) -> Result<(Log, Opened), BenchError> {
 }
 
 fn open_and_read_sampled(place: &Place) -> Result<(Log, Opened), BenchError> {
-    let (start, before_ns) = (Instant::now(), work_ns());
+    let (start, before_ns, own_ns) = (Instant::now(), work_ns(), own_work_ns());
     let options = Options::new().any_filesystem(place.any_filesystem);
     let log = options.open(&place.folder).during("opening the log")?;
-    let open_s = start.elapsed().as_secs_f64();
-    let start = Instant::now();
+    let (open_s, open_ns) = (start.elapsed().as_secs_f64(), own_work_ns() - own_ns);
+    let (start, own_ns) = (Instant::now(), own_work_ns());
     let mut reader = log.read_from(log.info().trimmed).during("reading the log")?;
     let mut records = 0;
     loop {
@@ -179,10 +198,10 @@ fn open_and_read_sampled(place: &Place) -> Result<(Log, Opened), BenchError> {
             Err(error) => return Err(error).during("reading the log"),
         }
     }
-    let read_s = start.elapsed().as_secs_f64();
+    let (read_s, read_ns) = (start.elapsed().as_secs_f64(), own_work_ns() - own_ns);
     let work_ns = work_ns() - before_ns;
     let tail = log.info().tail.0;
-    Ok((log, Opened { open_s, read_s, records, memory_bytes: 0, work_ns, tail }))
+    Ok((log, Opened { open_s, read_s, records, memory_bytes: 0, work_ns, open_ns, read_ns, tail }))
 }
 
 /// The body of [`RAW_ROLE`].
