@@ -7,7 +7,10 @@
 //! Appends are answered in the order in which they were sent. Who may open the socket may append: the folder's access rights are
 //! the only guard, so the socket never leaves the machine.
 
-use std::io::{self, BufRead, Read as _};
+use std::io::{self, BufRead, BufReader, Read as _};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +32,8 @@ pub(crate) enum Request {
     Read { from: u64, to: u64 },
     /// End the member well.
     Close,
+    /// As primary: give the tenure to this member.
+    HandOver { to: u8 },
 }
 
 /// What a member answers.
@@ -58,14 +63,18 @@ pub(crate) enum Reply {
     Failed {
         why: String,
     },
+    /// One record: its LSN, and where the next one begins.
     Record {
         start: u64,
+        end: u64,
         payload: Vec<u8>,
     },
     /// All records of the range were sent.
     ReadEnd,
     /// The member has ended well; its process exits.
     Closed,
+    /// The tenure was given up in the other member's favour.
+    HandedOver,
 }
 
 /// Where a member stands.
@@ -79,6 +88,10 @@ pub(crate) struct Standing {
     pub(crate) durable: u64,
     /// Where the log begins.
     pub(crate) trimmed: u64,
+    /// Where this member's log ends.
+    pub(crate) tail: u64,
+    /// As primary: the longest payload that an append can have.
+    pub(crate) payload_bytes_max: Option<u64>,
 }
 
 fn put(into: &mut Vec<u8>, tag: u8, fields: &[u64], bytes: &[u8]) {
@@ -119,6 +132,7 @@ impl Request {
             Request::Barrier => put(into, 3, &[], &[]),
             Request::Read { from, to } => put(into, 4, &[*from, *to], &[]),
             Request::Close => put(into, 5, &[], &[]),
+            Request::HandOver { to } => put(into, 6, &[u64::from(*to)], &[]),
         }
     }
 
@@ -136,6 +150,10 @@ impl Request {
                 Request::Read { from, to }
             }
             5 if body.is_empty() => Request::Close,
+            6 => {
+                let ([to], []) = take(body)? else { return None };
+                Request::HandOver { to: u8::try_from(to).ok()? }
+            }
             _ => return None,
         })
     }
@@ -153,9 +171,10 @@ impl Reply {
             }
             Reply::Barrier { end } => put(into, 5, &[*end], &[]),
             Reply::Failed { why } => put(into, 6, &[], short(why)),
-            Reply::Record { start, payload } => put(into, 7, &[*start], payload),
+            Reply::Record { start, end, payload } => put(into, 7, &[*start, *end], payload),
             Reply::ReadEnd => put(into, 8, &[], &[]),
             Reply::Closed => put(into, 9, &[], &[]),
+            Reply::HandedOver => put(into, 10, &[], &[]),
         }
     }
 
@@ -181,11 +200,12 @@ impl Reply {
             }
             6 => Reply::Failed { why: text(body) },
             7 => {
-                let ([start], payload) = take(body)?;
-                Reply::Record { start, payload: payload.to_vec() }
+                let ([start, end], payload) = take(body)?;
+                Reply::Record { start, end, payload: payload.to_vec() }
             }
             8 if body.is_empty() => Reply::ReadEnd,
             9 if body.is_empty() => Reply::Closed,
+            10 if body.is_empty() => Reply::HandedOver,
             _ => return None,
         })
     }
@@ -214,6 +234,18 @@ pub(crate) fn read_frame(from: &mut impl BufRead, frame: &mut Vec<u8>) -> io::Re
     Ok(true)
 }
 
+/// The next reply of a stream; the end of the stream is an error.
+///
+/// # Errors
+///
+/// The stream's; `InvalidData` for what is no reply.
+pub(crate) fn next_reply(from: &mut BufReader<UnixStream>, frame: &mut Vec<u8>) -> std::io::Result<Reply> {
+    if !read_frame(from, frame)? {
+        return Err(std::io::ErrorKind::UnexpectedEof.into());
+    }
+    Reply::decode(frame).ok_or_else(|| std::io::Error::new(std::io::ErrorKind::InvalidData, "no reply"))
+}
+
 /// Writes what has been encoded and empties it.
 ///
 /// # Errors
@@ -223,6 +255,30 @@ pub(crate) fn write_all(to: &mut impl io::Write, encoded: &mut Vec<u8>) -> io::R
     to.write_all(encoded)?;
     encoded.clear();
     to.flush()
+}
+
+/// A connection to the member that listens on this socket; an answer that takes longer than `patience` is an error.
+///
+/// # Errors
+///
+/// The system's: nobody listens there, or no access.
+pub(crate) fn connect(socket: &Path, patience: Duration) -> io::Result<UnixStream> {
+    let stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(patience))?;
+    Ok(stream)
+}
+
+/// Asks a member one question over a connection of its own.
+///
+/// # Errors
+///
+/// As [`connect`] and [`next_reply`].
+pub(crate) fn ask(socket: &Path, request: &Request, patience: Duration) -> io::Result<Reply> {
+    let mut stream = connect(socket, patience)?;
+    let mut encoded = Vec::new();
+    request.encode(&mut encoded);
+    write_all(&mut stream, &mut encoded)?;
+    next_reply(&mut BufReader::new(stream), &mut encoded)
 }
 
 #[cfg(test)]
@@ -238,9 +294,16 @@ mod tests {
             Request::Barrier,
             Request::Read { from: 1, to: 2 },
             Request::Close,
+            Request::HandOver { to: 255 },
         ];
-        let standing =
-            Standing { role: "primary".into(), epoch: "e1.m2".into(), durable: 4096, trimmed: 4096 };
+        let standing = Standing {
+            role: "primary".into(),
+            epoch: "e1.m2".into(),
+            durable: 4096,
+            trimmed: 4096,
+            tail: 5000,
+            payload_bytes_max: Some(1 << 20),
+        };
         let replies = [
             Reply::Acknowledged { sequence: 1, start: 2, end: 3 },
             Reply::Refused { sequence: 1, why: "no".into() },
@@ -248,9 +311,10 @@ mod tests {
             Reply::Status(standing),
             Reply::Barrier { end: 9 },
             Reply::Failed { why: "gone".into() },
-            Reply::Record { start: 5, payload: vec![1, 2] },
+            Reply::Record { start: 5, end: 64, payload: vec![1, 2] },
             Reply::ReadEnd,
             Reply::Closed,
+            Reply::HandedOver,
         ];
         let mut stream = Vec::new();
         for request in &requests {

@@ -7,8 +7,10 @@
 mod client;
 mod demo;
 mod exit;
+mod group;
 mod log;
 mod node;
+mod session;
 
 use std::process::ExitCode;
 
@@ -30,6 +32,8 @@ enum Command {
     Demo(demo::Args),
     /// Run one member of a group
     Node(node::Args),
+    /// Make a group's file; ask, fill and read a group that runs
+    Group(group::Args),
 }
 
 fn main() -> ExitCode {
@@ -49,6 +53,7 @@ fn main() -> ExitCode {
         Command::Log(args) => log::run(args),
         Command::Demo(args) => demo::run(&args),
         Command::Node(args) => node::run(&args),
+        Command::Group(args) => group::run(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,16 +1,15 @@
 //! The demo's members: processes of this same program, started, killed and started again.
 
-use std::fs::{File, OpenOptions};
-use std::io::BufReader;
+use std::fs::OpenOptions;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::client::{Reply, Request, Standing, read_frame, write_all};
+use crate::client::{self, Reply, Request, Standing};
 use crate::exit::{Failure, Status};
-use crate::node::config::{Config, MemberConfig};
+use crate::node::config::{Config, MemberConfig, random_hex, write_private};
 
 /// How long a question to a member may take.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -145,17 +144,11 @@ impl Cluster {
 
     /// Asks a member one question over a connection of its own.
     pub(super) fn ask(&self, at: usize, request: &Request) -> std::io::Result<Reply> {
-        let mut stream = self.connect(at)?;
-        let mut encoded = Vec::new();
-        request.encode(&mut encoded);
-        write_all(&mut stream, &mut encoded)?;
-        next_reply(&mut BufReader::new(stream), &mut encoded)
+        client::ask(&self.config.members[at].client, request, ANSWER)
     }
 
     pub(super) fn connect(&self, at: usize) -> std::io::Result<UnixStream> {
-        let stream = UnixStream::connect(&self.config.members[at].client)?;
-        stream.set_read_timeout(Some(ANSWER))?;
-        Ok(stream)
+        client::connect(&self.config.members[at].client, ANSWER)
     }
 
     /// Ends a member well and waits for its process.
@@ -194,14 +187,6 @@ impl Drop for Cluster {
     }
 }
 
-/// The next reply of a stream; the end of the stream is an error.
-pub(super) fn next_reply(from: &mut BufReader<UnixStream>, frame: &mut Vec<u8>) -> std::io::Result<Reply> {
-    if !read_frame(from, frame)? {
-        return Err(std::io::ErrorKind::UnexpectedEof.into());
-    }
-    Reply::decode(frame).ok_or_else(|| std::io::Error::new(std::io::ErrorKind::InvalidData, "no reply"))
-}
-
 /// A free address on loopback, outside the range from which the system takes ports for outgoing connections: a member that is down must find its own
 /// port free when it comes back.
 fn free_address(taken: &[MemberConfig]) -> Result<SocketAddr, Failure> {
@@ -215,18 +200,4 @@ fn free_address(taken: &[MemberConfig]) -> Result<SocketAddr, Failure> {
         }
     }
     Err(Failure::new(Status::System, "no free port between 10000 and 30000 on loopback"))
-}
-
-fn random_hex() -> Result<String, Failure> {
-    let random = getrandom::u64().and_then(|high| Ok((high, getrandom::u64()?)));
-    let (high, low) = random.map_err(|error| Failure::new(Status::System, error))?;
-    Ok(format!("{high:016x}{low:016x}"))
-}
-
-/// Writes a file that only its owner can read: it has the group's secret.
-fn write_private(file: &Path, text: &str) -> std::io::Result<()> {
-    use std::io::Write as _;
-    use std::os::unix::fs::OpenOptionsExt as _;
-    let mut file: File = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)?;
-    file.write_all(text.as_bytes())
 }

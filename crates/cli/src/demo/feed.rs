@@ -8,9 +8,9 @@ use super::cluster::Cluster;
 use super::input::{Input, sequence_of};
 use super::ledger::{Defect, Ledger};
 use super::report::{Progress, Takeover};
-use super::session::{Sent, Session};
 use crate::client::{Reply, Request};
 use crate::exit::{Failure, Status};
+use crate::session::{Sent, Session};
 
 /// How long a takeover, a rejoin or the last acknowledgements may take before the demo fails.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -249,7 +249,7 @@ impl<'a> Feed<'a> {
         }
         loop {
             match session.hear(PATIENCE) {
-                Some(Ok(Reply::Record { start, payload })) => {
+                Some(Ok(Reply::Record { start, end: _, payload })) => {
                     let sequence = sequence_of(&payload);
                     self.input.payload(sequence.unwrap_or_default(), &mut self.payload);
                     self.ledger.found(sequence, start, self.payload == payload).map_err(defect)?;

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use super::session::Sent;
+use crate::session::Sent;
 
 /// What the cluster said that it must never say.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

@@ -9,7 +9,6 @@ mod feed;
 mod input;
 mod ledger;
 mod report;
-mod session;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

@@ -5,7 +5,7 @@ mod cut;
 pub(crate) mod errors;
 pub(crate) mod frame;
 mod inspect;
-mod output;
+pub(crate) mod output;
 mod read;
 
 use std::path::PathBuf;

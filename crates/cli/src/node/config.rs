@@ -1,6 +1,9 @@
 //! The file that tells every member's process what its group is.
 
+use std::fs::OpenOptions;
+use std::io::Write as _;
 use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -11,9 +14,17 @@ use windlass::{Level, LogId, MemberId, NodeOptions};
 
 use crate::exit::{Failure, Status};
 
+/// Bytes of a segment, unless the file says otherwise.
+pub(crate) const SEGMENT_BYTES: u64 = 64 << 20;
+/// Bytes between the trim point and the tail, unless the file says otherwise.
+pub(crate) const RETENTION_BYTES: u64 = 4 << 30;
+/// Silence after which a primary is suspected, unless the file says otherwise.
+pub(crate) const SUSPICION_MS: u64 = 400;
+/// What stands for a secret in examples, and is none: it is refused.
+const PLACEHOLDERS: [&str; 2] = ["32 bytes from a random source", "the output of: openssl rand -hex 32"];
+
 /// A group, as TOML. Every member is given the same file.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub(crate) struct Config {
     /// The log's identity: 32 hexadecimal digits.
     pub(crate) log_id: String,
@@ -33,8 +44,7 @@ pub(crate) struct Config {
 }
 
 /// One member.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub(crate) struct MemberConfig {
     /// Its number, 0 to 255.
     pub(crate) number: u8,
@@ -46,11 +56,105 @@ pub(crate) struct MemberConfig {
     pub(crate) folder: PathBuf,
 }
 
+/// The file as it is written: what is missing is named by [`Draft::finish`], which knows in which table it belongs.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Draft {
+    log_id: Option<String>,
+    secret: Option<String>,
+    level: Option<String>,
+    segment_bytes: Option<u64>,
+    retention_bytes: Option<u64>,
+    suspicion_ms: Option<u64>,
+    any_filesystem: Option<bool>,
+    #[serde(default)]
+    members: Vec<MemberDraft>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MemberDraft {
+    number: Option<u8>,
+    control: Option<SocketAddr>,
+    client: Option<PathBuf>,
+    folder: Option<PathBuf>,
+}
+
+/// A key without which there is no group.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+enum Missing {
+    #[error(
+        "log_id is missing at the top of the file: 32 hexadecimal digits, made once for the group with `openssl rand -hex 16`"
+    )]
+    LogId,
+    #[error(
+        "secret is missing at the top of the file: make it once for the group with `openssl rand -hex 32`"
+    )]
+    Secret,
+    #[error("there is no [[members]] table: the file has one for each member")]
+    Members,
+    #[error("{key} is missing in the [[members]] table number {table}{}", whose(*number))]
+    OfMember { key: &'static str, table: usize, number: Option<u8> },
+}
+
+fn whose(number: Option<u8>) -> String {
+    number.map_or_else(String::new, |number| format!(" (member {number})"))
+}
+
+impl Draft {
+    fn finish(self) -> Result<Config, Missing> {
+        if self.members.is_empty() {
+            return Err(Missing::Members);
+        }
+        let members = self
+            .members
+            .into_iter()
+            .enumerate()
+            .map(|(at, member)| member.finish(at + 1))
+            .collect::<Result<_, _>>()?;
+        Ok(Config {
+            log_id: self.log_id.ok_or(Missing::LogId)?,
+            secret: self.secret.ok_or(Missing::Secret)?,
+            level: self.level.unwrap_or_else(|| String::from("durable")),
+            segment_bytes: self.segment_bytes.unwrap_or(SEGMENT_BYTES),
+            retention_bytes: self.retention_bytes.unwrap_or(RETENTION_BYTES),
+            suspicion_ms: self.suspicion_ms.unwrap_or(SUSPICION_MS),
+            any_filesystem: self.any_filesystem.unwrap_or(false),
+            members,
+        })
+    }
+}
+
+impl MemberDraft {
+    fn finish(self, table: usize) -> Result<MemberConfig, Missing> {
+        let of = |key| Missing::OfMember { key, table, number: self.number };
+        Ok(MemberConfig {
+            number: self.number.ok_or_else(|| of("number"))?,
+            control: self.control.ok_or_else(|| of("control"))?,
+            client: self.client.clone().ok_or_else(|| of("client"))?,
+            folder: self.folder.clone().ok_or_else(|| of("folder"))?,
+        })
+    }
+}
+
 impl Config {
     pub(crate) fn read(file: &Path) -> Result<Config, Failure> {
-        let text = std::fs::read_to_string(file).map_err(|error| Failure::io(file.display(), &error))?;
-        toml::from_str(&text)
-            .map_err(|error| Failure::new(Status::Usage, format_args!("{}: {error}", file.display())))
+        let text = std::fs::read_to_string(file).map_err(|error| {
+            let hint = if error.kind() == std::io::ErrorKind::NotFound {
+                "; `windlass group init` makes one"
+            } else {
+                ""
+            };
+            Failure::new(Status::System, format_args!("{}: {error}{hint}", file.display()))
+        })?;
+        Config::parse(&text)
+            .map_err(|why| Failure::new(Status::Usage, format_args!("{}: {why}", file.display())))
+    }
+
+    /// Parses the file's text; an error is the line for the user.
+    fn parse(text: &str) -> Result<Config, String> {
+        let draft: Draft = toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
+        draft.finish().map_err(|missing| missing.to_string())
     }
 
     pub(crate) fn member(&self, number: u8) -> Result<&MemberConfig, Failure> {
@@ -79,9 +183,16 @@ impl Config {
     /// The library's options of one member.
     pub(crate) fn options(&self, number: u8, logger: Logger) -> Result<NodeOptions, Failure> {
         let usage = |error: &dyn std::fmt::Display| Failure::new(Status::Usage, error);
-        let log_id = parse_log_id(&self.log_id)
-            .ok_or_else(|| usage(&"log_id: it has 32 hexadecimal digits, the same for all members"))?;
-        let secret = Secret::new(self.secret.as_bytes()).map_err(|error| usage(&error))?;
+        let log_id = parse_log_id(&self.log_id).ok_or_else(|| {
+            usage(&"log_id: it has 32 hexadecimal digits, the same for all members: make it once with `openssl rand -hex 16`")
+        })?;
+        if PLACEHOLDERS.contains(&self.secret.as_str()) {
+            return Err(usage(
+                &"secret: this is the placeholder of an example, which everybody knows: make one with `openssl rand -hex 32`, the same for all members",
+            ));
+        }
+        let secret = Secret::new(self.secret.as_bytes())
+            .map_err(|error| usage(&format_args!("secret: {error}; `openssl rand -hex 32` makes one")))?;
         let members =
             self.members.iter().map(|m| Member { id: MemberId(m.number), address: m.control }).collect();
         let level = self.level()?;
@@ -104,6 +215,23 @@ fn parse_log_id(text: &str) -> Option<LogId> {
     Some(LogId(u128::from_str_radix(text, 16).ok()?.to_be_bytes()))
 }
 
+/// 128 random bits as 32 hexadecimal digits.
+pub(crate) fn random_hex() -> Result<String, Failure> {
+    let random = getrandom::u64().and_then(|high| Ok((high, getrandom::u64()?)));
+    let (high, low) = random.map_err(|error| Failure::new(Status::System, error))?;
+    Ok(format!("{high:016x}{low:016x}"))
+}
+
+/// Writes a new file that only its owner can read: it has the group's secret.
+///
+/// # Errors
+///
+/// The system's: `AlreadyExists` if there is such a file.
+pub(crate) fn write_private(file: &Path, text: &str) -> std::io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)?;
+    file.write_all(text.as_bytes())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -114,6 +242,47 @@ mod tests {
         assert_eq!(id.to_string(), "000102030405060708090a0b0c0d0e0f");
         for bad in ["", "00", "+00102030405060708090a0b0c0d0e0f", "000102030405060708090a0b0c0d0e0g"] {
             assert_eq!(parse_log_id(bad), None, "{bad}");
+        }
+    }
+
+    const LEAST: &str = "log_id = \"000102030405060708090a0b0c0d0e0f\"\nsecret = \"0123456789abcdef\"\n[[members]]\nnumber = 1\n\
+                         control = \"127.0.0.1:7001\"\nclient = \"m1.sock\"\nfolder = \"m1\"\n";
+
+    #[test]
+    fn keys_with_good_defaults_may_be_left_out() {
+        let config = Config::parse(LEAST).unwrap();
+        assert_eq!((config.level.as_str(), config.any_filesystem), ("durable", false));
+        let numbers = (config.segment_bytes, config.retention_bytes, config.suspicion_ms);
+        assert_eq!(numbers, (64 << 20, 4 << 30, 400));
+        assert!(config.options(1, Logger::root(slog::Discard, slog::o!())).is_ok());
+    }
+
+    #[test]
+    fn a_missing_key_is_named_with_its_table_and_how_to_make_it() {
+        for (key, words) in [
+            ("log_id", "openssl rand -hex 16"),
+            ("secret", "openssl rand -hex 32"),
+            ("number", "table number 1"),
+            ("control", "table number 1 (member 1)"),
+            ("client", "table number 1 (member 1)"),
+            ("folder", "table number 1 (member 1)"),
+        ] {
+            let text: Vec<&str> = LEAST.lines().filter(|line| !line.starts_with(key)).collect();
+            let why = Config::parse(&text.join("\n")).unwrap_err();
+            assert!(why.starts_with(key) && why.contains(words), "{key}: {why}");
+        }
+        let top = LEAST.split("[[").next().unwrap();
+        assert!(Config::parse(top).unwrap_err().contains("[[members]]"));
+    }
+
+    #[test]
+    fn a_placeholder_or_a_short_secret_is_refused_with_the_command_that_makes_one() {
+        for bad in PLACEHOLDERS.into_iter().chain(["", "fifteen bytes.."]) {
+            let mut config = Config::parse(LEAST).unwrap();
+            config.secret = bad.into();
+            let failure = config.options(1, Logger::root(slog::Discard, slog::o!())).unwrap_err();
+            assert_eq!(failure.status, Status::Usage);
+            assert!(failure.message.contains("openssl rand -hex 32"), "{bad}: {}", failure.message);
         }
     }
 }

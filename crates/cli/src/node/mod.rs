@@ -5,12 +5,15 @@ mod serve;
 
 use std::io::Read as _;
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
 
-use slog::{Drain as _, Logger, info, o};
-use windlass::Node;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use slog::{Drain as _, LevelFilter, Logger, info, o};
+use windlass::{Node, NodeCloseError};
 
 use self::config::Config;
 use self::serve::Service;
@@ -37,12 +40,19 @@ enum End {
     Asked(serve::Asked),
     /// The parent is gone.
     Orphaned,
+    /// SIGTERM or SIGINT.
+    Signal(i32),
 }
 
-/// Runs the member until a client closes it.
+/// How long a clean end waits for requests that are being worked on.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Runs the member until a client closes it, or SIGTERM or SIGINT asks for its end.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let config = Config::read(&args.config)?;
     let member = config.member(args.member)?;
+    check_parent(&member.folder, "the member's folder")?;
+    check_parent(&member.client, "the member's socket")?;
     let logger = logger();
     let options = config.options(args.member, logger.clone())?;
     let level = config.level()?;
@@ -66,23 +76,92 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             let _ = ends.send(End::Orphaned);
         });
     }
+    listen_for_signals(&ends).map_err(|error| Failure::io("listening for signals", &error))?;
     let service = Service::new(&node, level, logger.clone());
     std::thread::spawn(move || service.listen(&listener, &ends));
-    wait(node, &ended, &logger)
+    info!(
+        logger,
+        "member {} is ready: control {}, clients {}",
+        node.info().member,
+        node.info().address,
+        member.client.display()
+    );
+    let ended = wait(node, &ended, &logger);
+    // Clients that come now are told at once that nobody serves them. It may be gone already.
+    let _ = std::fs::remove_file(&member.client);
+    ended
 }
 
-fn wait(node: Arc<Node>, ended: &Receiver<End>, logger: &Logger) -> Result<(), Failure> {
-    match ended.recv() {
+/// A file is made, but not the folder in which it is to be.
+fn check_parent(file: &Path, what: &str) -> Result<(), Failure> {
+    match file.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() && !parent.exists() => Err(Failure::new(
+            Status::Refused,
+            format_args!(
+                "{what} is to be {}, but the folder {} does not exist: make it first (`mkdir -p {}`)",
+                file.display(),
+                parent.display(),
+                parent.display()
+            ),
+        )),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// From now on the first SIGTERM or SIGINT asks for a clean end, and the second one ends the process at once.
+fn listen_for_signals(ends: &Sender<End>) -> std::io::Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    let ends = ends.clone();
+    std::thread::spawn(move || {
+        let mut is_asked = false;
+        for signal in signals.forever() {
+            if is_asked {
+                // As a shell shows a process that died of it.
+                std::process::exit(128 + signal);
+            }
+            is_asked = true;
+            let _ = ends.send(End::Signal(signal));
+        }
+    });
+    Ok(())
+}
+
+/// Ends the member well.
+fn close(mut node: Arc<Node>) -> Result<(), NodeCloseError> {
+    let patience = Instant::now() + PATIENCE;
+    loop {
+        match Arc::try_unwrap(node) {
+            Ok(owned) => return owned.close(),
+            // A request holds it for good: the next opening recovers.
+            Err(_) if Instant::now() > patience => return Err(NodeCloseError::Unclean { stopped: None }),
+            Err(shared) => node = shared,
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn wait(node: Arc<Node>, ends: &Receiver<End>, logger: &Logger) -> Result<(), Failure> {
+    match ends.recv() {
         Ok(End::Asked(asked)) => {
-            let closed = asked.close(node);
-            info!(logger, "the member has ended"; "well" => closed.is_ok());
-            closed.map_err(|error| Failure::new(Status::System, error))
+            let closed = close(node);
+            asked.tell(&closed);
+            ended(closed, logger)
+        }
+        Ok(End::Signal(signal)) => {
+            let name = if signal == SIGINT { "SIGINT" } else { "SIGTERM" };
+            info!(logger, "{} came: the member ends well; a second signal ends it at once", name);
+            ended(close(node), logger)
         }
         Ok(End::Orphaned) | Err(_) => {
             info!(logger, "standard input has ended: the member ends at once");
             Ok(())
         }
     }
+}
+
+fn ended(closed: Result<(), NodeCloseError>, logger: &Logger) -> Result<(), Failure> {
+    info!(logger, "the member has ended {}", if closed.is_ok() { "well" } else { "without a clean mark" });
+    closed.map_err(|error| Failure::new(Status::System, error))
 }
 
 /// The exit status of a member that did not start.
@@ -102,5 +181,59 @@ fn failure(error: &windlass::NodeError) -> Failure {
 /// Log lines on standard error, each written at once: a killed process loses none.
 fn logger() -> Logger {
     let plain = slog_term::PlainSyncDecorator::new(std::io::stderr());
-    Logger::root(slog_term::FullFormat::new(plain).build().fuse(), o!())
+    let format =
+        slog_term::FullFormat::new(plain).use_custom_timestamp(timestamp).use_original_order().build();
+    Logger::root(LevelFilter::new(format, slog::Level::Info).fuse(), o!())
+}
+
+/// Date and time to the millisecond, in UTC, as RFC 3339 has them.
+fn timestamp(to: &mut dyn std::io::Write) -> std::io::Result<()> {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let (seconds, of_day) = (since.as_secs(), since.as_secs() % 86_400);
+    let (year, month, day) = date(seconds / 86_400);
+    let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
+    write!(
+        to,
+        "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z",
+        since.subsec_millis()
+    )
+}
+
+/// The Gregorian date so many days after 1970-01-01.
+fn date(days: u64) -> (u64, u64, u64) {
+    let is_leap =
+        |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    let (mut year, mut left) = (1970, days);
+    while left >= 365 + u64::from(is_leap(year)) {
+        left -= 365 + u64::from(is_leap(year));
+        year += 1;
+    }
+    let february = 28 + u64::from(is_leap(year));
+    let mut month = 1;
+    for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31] {
+        if left < length {
+            break;
+        }
+        left -= length;
+        month += 1;
+    }
+    (year, month, left + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn dates_hold_across_leap_years_and_centuries() {
+        for (days, date) in [
+            (0, (1970, 1, 1)),
+            (364, (1970, 12, 31)),
+            (789, (1972, 2, 29)),
+            (11_016, (2000, 2, 29)),
+            (11_017, (2000, 3, 1)),
+            (19_722, (2023, 12, 31)),
+            (47_541, (2100, 3, 1)),
+        ] {
+            assert_eq!(super::date(days), date, "{days}");
+        }
+    }
 }

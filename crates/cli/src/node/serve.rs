@@ -7,15 +7,20 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use slog::{Logger, warn};
-use windlass::{Appended, Level, Log, Lsn, Node, NodeCloseError, ReadError};
+use windlass::engine::Event;
+use windlass::{Appended, Level, Log, Lsn, MemberId, Node, NodeCloseError, NodeEvent, ReadError};
 
 use super::End;
-use crate::client::{Reply, Request, Standing, read_frame, write_all};
+use crate::client::{PAYLOAD_BYTES_MAX, Reply, Request, Standing, read_frame, write_all};
 
 /// Appends of one connection that may wait for their commit.
 const PIPELINE: usize = 1024;
 /// How long an append waits for the next segment.
 const APPEND_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a handover may take to begin.
+const HANDOVER_PATIENCE: Duration = Duration::from_secs(5);
+/// Encoded answers are written once there are so many bytes of them.
+const WRITE_BYTES: usize = 1 << 16;
 /// How long a read waits for what a barrier has promised.
 const READ_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -38,23 +43,13 @@ enum Next {
     Answer(Reply),
     Barrier,
     Read { from: Lsn, to: Lsn },
+    HandOver { to: MemberId },
 }
 
 impl Asked {
-    /// Ends the member and tells the client.
-    pub(super) fn close(mut self, node: Arc<Node>) -> Result<(), NodeCloseError> {
-        let patience = Instant::now() + READ_PATIENCE;
-        let mut node = node;
-        let owned = loop {
-            match Arc::try_unwrap(node) {
-                Ok(owned) => break Some(owned),
-                Err(_) if Instant::now() > patience => break None,
-                Err(shared) => node = shared,
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        };
-        let closed = owned.map_or(Ok(()), Node::close);
-        let reply = match &closed {
+    /// Tells the client how the member has ended.
+    pub(super) fn tell(mut self, closed: &Result<(), NodeCloseError>) {
+        let reply = match closed {
             Ok(()) => Reply::Closed,
             Err(error) => Reply::Failed { why: error.to_string() },
         };
@@ -62,7 +57,6 @@ impl Asked {
         reply.encode(&mut encoded);
         // The client may be gone: nobody to tell.
         let _ = write_all(&mut self.answer, &mut encoded);
-        closed
     }
 }
 
@@ -103,6 +97,8 @@ impl Service {
     fn take(&self, from: UnixStream, next: &SyncSender<Next>) -> bool {
         let mut from = BufReader::with_capacity(1 << 16, from);
         let (mut frame, mut log) = (Vec::new(), None);
+        // What was sent behind a refused append must not be appended in its stead: this connection appends no more.
+        let mut is_refused = false;
         loop {
             match read_frame(&mut from, &mut frame) {
                 Ok(true) => {}
@@ -113,16 +109,22 @@ impl Service {
                 }
             }
             let work = match Request::decode(&frame) {
+                Some(Request::Append { sequence, .. }) if is_refused => {
+                    let why = String::from("an append before it on this connection was refused");
+                    Next::Answer(Reply::Refused { sequence, why })
+                }
                 Some(Request::Append { sequence, payload }) => self.append(&mut log, sequence, &payload),
                 Some(Request::Status) => self.standing().map_or(Next::Answer(gone()), Next::Answer),
                 Some(Request::Barrier) => Next::Barrier,
                 Some(Request::Read { from, to }) => Next::Read { from: Lsn(from), to: Lsn(to) },
+                Some(Request::HandOver { to }) => Next::HandOver { to: MemberId(to) },
                 Some(Request::Close) => return true,
                 None => {
                     warn!(self.logger, "a client sent what is no request; its connection is closed");
                     return false;
                 }
             };
+            is_refused |= matches!(work, Next::Answer(Reply::Refused { .. }));
             if next.send(work).is_err() {
                 return false;
             }
@@ -152,13 +154,15 @@ impl Service {
 
     fn standing(&self) -> Option<Reply> {
         let node = self.node.upgrade()?;
-        let status = node.status();
+        let (status, log) = (node.status(), node.log().ok());
         Some(Reply::Status(Standing {
             role: format!("{:?}", status.role).to_lowercase(),
             // A member may have promised the next tenure already; a primary's own is what it leads in.
-            epoch: node.log().map_or(status.promised, |log| log.info().epoch).to_string(),
+            epoch: log.as_ref().map_or(status.promised, |log| log.info().epoch).to_string(),
             durable: status.durable.0,
             trimmed: status.trimmed.0,
+            tail: status.tail.0,
+            payload_bytes_max: log.map(|log| log.payload_bytes_max().min(PAYLOAD_BYTES_MAX as u64)),
         }))
     }
 
@@ -168,8 +172,10 @@ impl Service {
         while let Ok(first) = answers.recv() {
             let mut work = Some(first);
             while let Some(next) = work {
-                self.work_off(next, &mut encoded);
-                work = (encoded.len() < 1 << 16).then(|| answers.try_recv().ok()).flatten();
+                if self.work_off(next, &mut encoded, &mut to).is_err() {
+                    return;
+                }
+                work = (encoded.len() < WRITE_BYTES).then(|| answers.try_recv().ok()).flatten();
             }
             if write_all(&mut to, &mut encoded).is_err() {
                 // The client is gone; what it appended takes its course.
@@ -178,7 +184,8 @@ impl Service {
         }
     }
 
-    fn work_off(&self, next: Next, encoded: &mut Vec<u8>) {
+    /// Encodes the answer, or answers; a long one is written as it goes.
+    fn work_off(&self, next: Next, encoded: &mut Vec<u8>, to: &mut UnixStream) -> std::io::Result<()> {
         match next {
             Next::Answer(reply) => reply.encode(encoded),
             Next::Commit { log, sequence, appended } => {
@@ -191,7 +198,42 @@ impl Service {
                 reply.encode(encoded);
             }
             Next::Barrier => self.barrier().unwrap_or_else(gone).encode(encoded),
-            Next::Read { from, to } => self.read(from, to, encoded).unwrap_or_else(gone).encode(encoded),
+            Next::Read { from, to: end } => {
+                let reply = self.read(from, end, encoded, to)?.unwrap_or_else(gone);
+                reply.encode(encoded);
+            }
+            Next::HandOver { to } => self.hand_over(to).unwrap_or_else(gone).encode(encoded),
+        }
+        Ok(())
+    }
+
+    /// Gives the tenure up in `to`'s favour; answers once it has ended here.
+    fn hand_over(&self, to: MemberId) -> Option<Reply> {
+        let node = self.node.upgrade()?;
+        if let Err(error) = node.log() {
+            return Some(Reply::Failed { why: error.to_string() });
+        }
+        let mut events = node.events();
+        node.hand_over(to);
+        // Not held while it takes its course, so that the member can be ended.
+        drop(node);
+        let deadline = Instant::now() + HANDOVER_PATIENCE;
+        loop {
+            match events.next_blocking(Some(deadline)) {
+                Some(NodeEvent::Group(Event::HandoverFailed { to })) => {
+                    let why = format!(
+                        "the handover did not come about: {to} does not follow this primary, or was too slow"
+                    );
+                    return Some(Reply::Failed { why });
+                }
+                Some(NodeEvent::SteppedDown { .. }) => return Some(Reply::HandedOver),
+                Some(NodeEvent::Ended) => return None,
+                Some(NodeEvent::Role { .. } | NodeEvent::Group(_)) => {}
+                None => {
+                    let why = format!("{to} has not taken over within {} s", HANDOVER_PATIENCE.as_secs());
+                    return Some(Reply::Failed { why });
+                }
+            }
         }
     }
 
@@ -203,14 +245,22 @@ impl Service {
     }
 
     /// The records of `[from, to)`, read at the cluster's level.
-    fn read(&self, from: Lsn, to: Lsn, encoded: &mut Vec<u8>) -> Option<Reply> {
-        let node = self.node.upgrade()?;
-        let failed = |error: &dyn std::fmt::Display| Some(Reply::Failed { why: error.to_string() });
+    fn read(
+        &self,
+        from: Lsn,
+        to: Lsn,
+        encoded: &mut Vec<u8>,
+        stream: &mut UnixStream,
+    ) -> std::io::Result<Option<Reply>> {
+        let Some(node) = self.node.upgrade() else { return Ok(None) };
+        let failed = |error: &dyn std::fmt::Display| Ok(Some(Reply::Failed { why: error.to_string() }));
         let reader = if self.level == Level::Replicated {
             node.read_replicated_from(from)
         } else {
             node.read_from(from)
         };
+        // Not held while a long range goes out, so that the member can be ended.
+        drop(node);
         let mut reader = match reader {
             Ok(reader) => reader,
             Err(error) => return failed(&error),
@@ -219,10 +269,14 @@ impl Service {
         loop {
             match reader.next() {
                 Ok(record) if record.lsn < to => {
-                    Reply::Record { start: record.lsn.0, payload: record.payload.to_vec() }.encode(encoded);
+                    let (start, end) = (record.lsn.0, record.end.0);
+                    Reply::Record { start, end, payload: record.payload.to_vec() }.encode(encoded);
+                    if encoded.len() >= WRITE_BYTES {
+                        write_all(stream, encoded)?;
+                    }
                 }
-                Ok(_) => return Some(Reply::ReadEnd),
-                Err(ReadError::AtEnd { end }) if end >= to => return Some(Reply::ReadEnd),
+                Ok(_) => return Ok(Some(Reply::ReadEnd)),
+                Err(ReadError::AtEnd { end }) if end >= to => return Ok(Some(Reply::ReadEnd)),
                 Err(ReadError::AtEnd { .. }) if Instant::now() < patience => {
                     std::thread::sleep(Duration::from_millis(1));
                 }

@@ -210,7 +210,7 @@ impl Shared {
                 state.said.insert(from.ip(), (refused, now));
             }
         }
-        warn!(self.logger, "refused a control connection: {}", refused; "peer" => from);
+        warn!(self.logger, "refused a control connection: {}", refused; "from" => from);
     }
 
     /// Takes a connection over; answers its name and what is to be written to it.
@@ -233,6 +233,7 @@ impl Shared {
         if state.peers.remove(peer, connection) {
             self.tell(&mut state, ControlEvent::Down { peer });
             drop(state);
+            info!(self.logger, "the connection with {} is lost", peer);
             (self.wake)();
         }
     }
@@ -304,7 +305,7 @@ async fn listen(shared: Arc<Shared>, listener: TcpListener) {
             match shared.admit(peer.from, peer.identity) {
                 Ok((connection, outgoing)) => {
                     if stream.write_all(&[WELCOME]).await.is_ok() {
-                        info!(shared.logger, "a member connected"; "member" => %peer.from, "peer" => from);
+                        info!(shared.logger, "{} connected", peer.from; "from" => from);
                         serve(&shared, stream, peer.from, connection, outgoing, from).await;
                     }
                     shared.lost(peer.from, connection);
@@ -321,7 +322,7 @@ async fn dial(shared: Arc<Shared>, member: Member) {
         match connect(&shared, member).await {
             Ok((stream, peer)) => match shared.admit(peer.from, peer.identity) {
                 Ok((connection, outgoing)) => {
-                    info!(shared.logger, "connected to a member"; "member" => %member.id, "peer" => member.address);
+                    info!(shared.logger, "connected to {}", member.id; "at" => member.address);
                     backoff = BACKOFF_FIRST;
                     serve(&shared, stream, member.id, connection, outgoing, member.address).await;
                     shared.lost(member.id, connection);

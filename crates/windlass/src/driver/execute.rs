@@ -90,7 +90,7 @@ where
                 self.log = None;
                 self.end_lead();
                 self.group_meters.step_downs.add(1);
-                info!(self.options.logger, "stepped down"; "epoch" => %epoch, "reason" => %reason);
+                info!(self.options.logger, "this member is no longer primary: {}", reason; "epoch" => %epoch);
                 self.events.push_back(DriverEvent::SteppedDown { epoch, reason });
             }
             Command::Connect { peer, session } => self.connect(peer, session, Purpose::Replicate, now),
@@ -165,9 +165,8 @@ where
     fn event(&mut self, event: Event) {
         match event {
             Event::Role { role, epoch } => {
-                if self.attempts.tells(role, epoch, super::nanos(self.clock.now())) {
-                    info!(self.options.logger, "the role changed"; "role" => ?role, "epoch" => %epoch);
-                }
+                let now = self.now();
+                self.news.role(&self.options.logger, role, epoch, now);
                 let log = if role == Role::Primary { self.log.clone() } else { None };
                 if role == Role::Primary {
                     self.group_meters.takeovers.add(1);
@@ -186,11 +185,12 @@ where
                 self.events.push_back(DriverEvent::Engine(Event::Stopped { reason }));
             }
             Event::Undecided { epoch, reason } => {
-                warn!(self.options.logger, "a takeover is undecided"; "epoch" => %epoch, "reason" => %reason);
+                let now = self.now();
+                self.news.undecided(epoch, reason, now);
                 self.events.push_back(DriverEvent::Engine(Event::Undecided { epoch, reason }));
             }
             event @ (Event::Peer { .. } | Event::SnapshotNeeded { .. } | Event::HandoverFailed { .. }) => {
-                info!(self.options.logger, "news of the group"; "event" => ?event);
+                super::news::event(&self.options.logger, &event);
                 self.events.push_back(DriverEvent::Engine(event));
             }
         }

@@ -28,6 +28,7 @@ mod lead;
 mod local;
 mod memory;
 mod meters;
+mod news;
 mod outgoing;
 mod port;
 mod quiet;
@@ -43,7 +44,7 @@ use std::time::Duration;
 
 use slog::{Logger, info, warn};
 use windlass_engine::{
-    Config, Engine, Event, Identity, Input, LsnRange, Opening, Role, Status, StopReason, Token,
+    Config, Engine, Event, Identity, Input, LsnRange, Message, Opening, Role, Status, StopReason, Token,
 };
 use windlass_fabric::{Completion, CompletionQueue, CompletionQueueError, Fabric, PollError, Transfer, Wake};
 use windlass_log::{Epoch, Lsn, MemberId};
@@ -60,6 +61,7 @@ use self::executor::Outcome;
 use self::lead::Lead;
 use self::local::Local;
 use self::memory::SegmentError;
+use self::news::{Call, News};
 use self::outgoing::{SessionError, Turn};
 use self::sessions::Sessions;
 use crate::clock::Clock;
@@ -181,12 +183,12 @@ pub struct Driver<F: Fabric, D: Disk, C, N, X> {
     frames: Vec<Frame>,
     wanted_told: Lsn,
     flush_since: u64,
-    attempts: quiet::Attempts,
     unsound: quiet::Unsound,
     identity: Identity,
     folder: PathBuf,
     options: DriverOptions,
     stopped: Option<StopReason>,
+    news: News,
 }
 
 impl<F, D, C, N, X> std::fmt::Debug for Driver<F, D, C, N, X>
@@ -292,10 +294,10 @@ where
             frames: Vec::new(),
             wanted_told: Lsn(0),
             flush_since: 0,
-            attempts: quiet::Attempts::default(),
             unsound: quiet::Unsound::default(),
             identity: options.config.identity,
             folder,
+            news: News::new(&options.config, now),
             options,
             stopped: None,
         })
@@ -329,6 +331,10 @@ where
         self.go_on_with_pending(now);
         let tail = self.tail();
         self.local.prepare(&mut self.executor, tail, now);
+        if self.news.is_due(now) {
+            let (status, is_new) = (self.engine.status(), self.local.history.entries().is_empty());
+            self.news.look(&self.options.logger, &status, is_new, now);
+        }
         Ok(worked || !self.inputs.is_empty())
     }
 
@@ -549,11 +555,13 @@ where
             any = true;
             match event {
                 ControlEvent::Up { peer, identity } => {
+                    self.news.up(peer);
                     self.sessions.control_lost(peer, &mut self.inputs);
                     self.inputs.push_back(Input::PeerUp { peer, identity });
                     self.sessions.control_up(&mut self.control, peer);
                 }
                 ControlEvent::Down { peer } => {
+                    self.news.down(peer);
                     self.sessions.control_lost(peer, &mut self.inputs);
                     self.inputs.push_back(Input::PeerDown { peer });
                 }
@@ -566,7 +574,12 @@ where
     fn take_frame(&mut self, peer: MemberId, frame: Frame) {
         match frame {
             Frame::Ping => {}
-            Frame::Engine(message) => self.inputs.push_back(Input::Message { peer, message }),
+            Frame::Engine(message) => {
+                if matches!(*message, Message::Campaign { .. }) {
+                    self.news.called(Call::By(peer));
+                }
+                self.inputs.push_back(Input::Message { peer, message });
+            }
             Frame::Offer { session, purpose, endpoint } => {
                 self.sessions.offered(peer, session, purpose, endpoint);
             }
@@ -607,7 +620,7 @@ where
         result: Result<(), SessionError>,
     ) {
         if let Err(error) = result {
-            info!(self.options.logger, "a session ended"; "peer" => %peer, "session" => %session, "cause" => %error);
+            info!(self.options.logger, "a session to {} ended: {}", peer, error; "session" => %session);
             self.group_meters.sessions_broken.add(1);
             self.sessions.drop_outgoing(peer, session, purpose, &mut self.inputs);
             self.control.send(peer, Frame::Broken { session, purpose, by_initiator: true });
@@ -619,7 +632,12 @@ where
         while let Some(request) = self.port.take() {
             any = true;
             match request {
-                Request::Engine(input) => self.inputs.push_back(input),
+                Request::Engine(input) => {
+                    if matches!(input, Input::Suspect) {
+                        self.news.called(Call::Asked);
+                    }
+                    self.inputs.push_back(input);
+                }
                 Request::Prepare => self.local.look(),
             }
         }
@@ -709,7 +727,7 @@ where
         purpose: Purpose,
         error: &SessionError,
     ) {
-        info!(self.options.logger, "a session of a peer ended"; "peer" => %peer, "session" => %session, "cause" => %error);
+        info!(self.options.logger, "a session of {} ended: {}", peer, error; "session" => %session);
         self.group_meters.sessions_broken.add(1);
         self.sessions.drop_incoming(peer, session, purpose, &mut self.inputs);
         self.control.send(peer, Frame::Broken { session, purpose, by_initiator: false });

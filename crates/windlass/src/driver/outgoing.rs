@@ -51,7 +51,7 @@ pub(crate) enum SessionError {
     Slots { found: u64, needed: u64 },
     #[error("the window of segment {segment} is not granted")]
     NotGranted { segment: u64 },
-    #[error("it broke: {0:?}")]
+    #[error("{}", broken(*.0))]
     Broken(windlass_fabric::ErrorCause),
     #[error("{0}")]
     Segment(#[from] super::memory::SegmentError),
@@ -59,6 +59,19 @@ pub(crate) enum SessionError {
     Failed(windlass_fabric::Status),
     #[error("it was not ready in time")]
     TooSlow,
+}
+
+fn broken(cause: windlass_fabric::ErrorCause) -> &'static str {
+    use windlass_fabric::ErrorCause as C;
+    match cause {
+        C::RequestFailed => "a request on it failed",
+        C::PeerRefused => "the peer asked for what it may not",
+        C::PeerGone => "the other end closed it, as a member does that promises a new primary, or is gone",
+        C::ConnectFailed => "the other end was not reached, or did not prove who it is",
+        C::PeerBroken => "the other end broke the fabric's protocol",
+        C::Closed => "this end closed it",
+        C::Device => "the device is gone, or its port down",
+    }
 }
 
 /// What a turn of a session found out.

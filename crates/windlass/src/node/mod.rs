@@ -646,7 +646,7 @@ fn start(
     let fabric = open_fabric(&options, address, &logger)?;
     let folder = store.disk().path().to_path_buf();
     let store = Arc::new(store);
-    info!(logger, "the member is open"; "folder" => %folder.display(), "tail" => %opened.tail, "clean" => opened.clean,
+    info!(logger, "the folder is open"; "folder" => %folder.display(), "tail" => %opened.tail, "clean" => opened.clean,
         "memory_lost" => opened.memory_lost, "rewritten_bytes" => opened.rewritten_bytes);
 
     // Whoever is waited for wakes the pump through this, once the pump's queue is there.

@@ -1,4 +1,4 @@
-//! The client's connection to the primary: appends in flight, in order, and the thread that hears the answers.
+//! A client's connection to the primary: appends in flight, in order, and the thread that hears the answers. The demo and `windlass group` share it.
 
 use std::collections::VecDeque;
 use std::io::BufReader;
@@ -6,30 +6,29 @@ use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
-use super::cluster::next_reply;
-use crate::client::{Reply, Request, write_all};
+use crate::client::{Reply, Request, next_reply, write_all};
 
 /// An append that is not yet known to be committed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Sent {
-    pub(super) sequence: u64,
+pub(crate) struct Sent {
+    pub(crate) sequence: u64,
     /// When it was sent first.
-    pub(super) at: Instant,
+    pub(crate) at: Instant,
 }
 
 /// A connection to the member that was primary when it was made.
 #[derive(Debug)]
-pub(super) struct Session {
-    pub(super) member: usize,
+pub(crate) struct Session {
+    pub(crate) member: usize,
     to: UnixStream,
     replies: Receiver<std::io::Result<Reply>>,
     encoded: Vec<u8>,
     /// Sent on this connection and not answered yet, oldest first.
-    pub(super) in_flight: VecDeque<Sent>,
+    pub(crate) in_flight: VecDeque<Sent>,
 }
 
 impl Session {
-    pub(super) fn new(member: usize, stream: UnixStream) -> std::io::Result<Session> {
+    pub(crate) fn new(member: usize, stream: UnixStream) -> std::io::Result<Session> {
         stream.set_read_timeout(None)?;
         let from = stream.try_clone()?;
         let (heard, replies) = sync_channel(4096);
@@ -47,24 +46,24 @@ impl Session {
     }
 
     /// Takes an append into the next write.
-    pub(super) fn append(&mut self, sent: Sent, payload: Vec<u8>) {
+    pub(crate) fn append(&mut self, sent: Sent, payload: Vec<u8>) {
         Request::Append { sequence: sent.sequence, payload }.encode(&mut self.encoded);
         self.in_flight.push_back(sent);
     }
 
     /// Writes what was taken.
-    pub(super) fn flush(&mut self) -> std::io::Result<()> {
+    pub(crate) fn flush(&mut self) -> std::io::Result<()> {
         if self.encoded.is_empty() { Ok(()) } else { write_all(&mut self.to, &mut self.encoded) }
     }
 
     /// Sends a question whose answer is read by [`Session::hear`].
-    pub(super) fn ask(&mut self, request: &Request) -> std::io::Result<()> {
+    pub(crate) fn ask(&mut self, request: &Request) -> std::io::Result<()> {
         request.encode(&mut self.encoded);
         self.flush()
     }
 
     /// The next answer, if it comes within `patience`.
-    pub(super) fn hear(&mut self, patience: Duration) -> Option<std::io::Result<Reply>> {
+    pub(crate) fn hear(&mut self, patience: Duration) -> Option<std::io::Result<Reply>> {
         match self.replies.recv_timeout(patience) {
             Ok(reply) => Some(reply),
             Err(RecvTimeoutError::Timeout) => None,
@@ -73,7 +72,7 @@ impl Session {
     }
 
     /// The next answer if it is there.
-    pub(super) fn hear_now(&mut self) -> Option<std::io::Result<Reply>> {
+    pub(crate) fn hear_now(&mut self) -> Option<std::io::Result<Reply>> {
         self.replies.try_recv().ok()
     }
 }

@@ -1,0 +1,326 @@
+//! `windlass group append`: records to whichever member is primary, each once.
+//!
+//! Appends are pipelined on one connection, which is answered in order. When the connection ends, what was sent and not answered is
+//! unknown. It is settled with the next primary: a barrier there commits the log's prefix in its epoch, so what lies between the last
+//! known end and the barrier is all that can be of it; the unknown records that are found there, in their order, are committed, and the rest is sent again.
+//!
+//! Records carry no number, so a record is recognised by its bytes: another client that appends the same bytes in that moment can be mistaken for
+//! this one. One appending client at a time is safe.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use super::{ANSWER, Group, LOOK, PATIENCE};
+use crate::client::{self, PAYLOAD_BYTES_MAX, Reply, Request};
+use crate::exit::{Failure, Status};
+use crate::log::frame::{FrameError, Frames, Framing};
+use crate::log::output::Output;
+use crate::session::{Sent, Session};
+
+/// How much input is read at once.
+const INPUT_BYTES: usize = 256 << 10;
+/// Payload bytes in flight at a time, beside the number of records.
+const FLIGHT_BYTES: usize = 16 << 20;
+/// How often in a row the oldest record may be refused.
+const REFUSALS: u32 = 3;
+
+/// What to append, where, and how.
+#[derive(Debug)]
+pub(super) struct Append {
+    pub(super) group: Group,
+    pub(super) file: PathBuf,
+    pub(super) framing: Framing,
+    pub(super) window: usize,
+    pub(super) quiet: bool,
+    pub(super) json: bool,
+}
+
+#[derive(Serialize)]
+struct Range {
+    start: u64,
+    end: u64,
+}
+
+#[derive(Serialize)]
+struct Summary {
+    records: u64,
+    end: u64,
+    takeovers: u64,
+    found: u64,
+    sent_again: u64,
+}
+
+/// Appends every record of the input.
+pub(super) fn run(append: &Append) -> Result<(), Failure> {
+    let input: Box<dyn Read> = if append.file == Path::new("-") {
+        Box::new(io::stdin().lock())
+    } else {
+        let shown = append.file.display();
+        Box::new(
+            File::open(&append.file).map_err(|error| Failure::io(format_args!("opening {shown}"), &error))?,
+        )
+    };
+    let mut feed = Feed::new(append);
+    let fed = feed.feed(BufReader::with_capacity(INPUT_BYTES, input));
+    // What was acknowledged before a failure is told all the same.
+    let flushed = feed.output.flush();
+    if fed.is_err() && !feed.pending.is_empty() {
+        eprintln!(
+            "windlass: {} records are acknowledged; of the next {} it is unknown whether they are in the log",
+            feed.book.records,
+            feed.pending.len()
+        );
+    }
+    fed.and(flushed)
+}
+
+struct Feed<'a> {
+    append: &'a Append,
+    output: Output,
+    session: Option<Session>,
+    epoch: String,
+    /// Sent and not acknowledged, oldest first.
+    pending: VecDeque<Vec<u8>>,
+    pending_bytes: usize,
+    book: Summary,
+    /// How often in a row the oldest pending record was refused.
+    refusals: u32,
+    /// Why the group did not go on, as it said last.
+    last_word: String,
+}
+
+impl<'a> Feed<'a> {
+    fn new(append: &'a Append) -> Feed<'a> {
+        Feed {
+            append,
+            output: Output::new(),
+            session: None,
+            epoch: String::new(),
+            pending: VecDeque::new(),
+            pending_bytes: 0,
+            book: Summary { records: 0, end: 0, takeovers: 0, found: 0, sent_again: 0 },
+            refusals: 0,
+            last_word: String::new(),
+        }
+    }
+
+    fn feed(&mut self, input: BufReader<Box<dyn Read>>) -> Result<(), Failure> {
+        let longest = self.find_primary()?;
+        let mut frames = Frames::new(input, self.append.framing, longest);
+        let mut record = Vec::new();
+        let mut is_over = false;
+        while !is_over || !self.pending.is_empty() {
+            // Input is waited for only when nothing is in flight, so that a slow producer sees each record acknowledged.
+            while !is_over
+                && self.has_room()
+                && (self.pending.is_empty() || frames.has_more_buffered(BufReader::buffer))
+            {
+                is_over = !self.next(&mut frames, &mut record)?;
+                if !is_over {
+                    self.send(record.clone());
+                }
+            }
+            if let Some(session) = &mut self.session {
+                // A broken connection is heard of by the next answer.
+                let _ = session.flush();
+            }
+            self.hear()?;
+            if self.pending.is_empty() {
+                self.output.flush()?;
+            }
+        }
+        if self.append.json {
+            self.output.json(&self.book)?;
+        }
+        Ok(())
+    }
+
+    fn has_room(&self) -> bool {
+        self.pending.len() < self.append.window && self.pending_bytes < FLIGHT_BYTES
+    }
+
+    fn next(
+        &self,
+        frames: &mut Frames<BufReader<Box<dyn Read>>>,
+        record: &mut Vec<u8>,
+    ) -> Result<bool, Failure> {
+        frames.next(record).map_err(|error| match error {
+            FrameError::TooLong { number, longest } => Failure::new(
+                Status::Refused,
+                format_args!(
+                    "record {number} of the input is longer than the {longest} bytes this group takes: split it (--frame)"
+                ),
+            ),
+            FrameError::Io(error) => Failure::io(format_args!("reading {}", self.append.file.display()), &error),
+        })
+    }
+
+    fn send(&mut self, payload: Vec<u8>) {
+        let sequence = self.book.records + self.pending.len() as u64;
+        if let Some(session) = &mut self.session {
+            session.append(Sent { sequence, at: Instant::now() }, payload.clone());
+        }
+        self.pending_bytes += payload.len();
+        self.pending.push_back(payload);
+    }
+
+    /// Takes the answers that are there, waiting for the first if any is due.
+    fn hear(&mut self) -> Result<(), Failure> {
+        let Some(session) = &mut self.session else { return Ok(()) };
+        if session.in_flight.is_empty() {
+            return Ok(());
+        }
+        let mut heard = session.hear(PATIENCE);
+        loop {
+            match heard {
+                Some(Ok(Reply::Acknowledged { sequence, start, end })) if sequence == self.book.records => {
+                    if let Some(session) = &mut self.session {
+                        session.in_flight.pop_front();
+                    }
+                    self.refusals = 0;
+                    self.acknowledged(start, end)?;
+                }
+                Some(Ok(Reply::Refused { sequence, why })) => {
+                    if sequence == self.book.records {
+                        self.refusals += 1;
+                        if self.refusals >= REFUSALS {
+                            let message = format_args!("record {} was refused: {why}", sequence + 1);
+                            return Err(Failure::new(Status::Refused, message));
+                        }
+                    }
+                    return self.take_over(why);
+                }
+                Some(Ok(Reply::Unknown { why, .. })) => return self.take_over(why),
+                Some(Ok(other)) => return self.take_over(format!("an answer to something else: {other:?}")),
+                Some(Err(error)) => return self.take_over(error.to_string()),
+                None => {
+                    // The member lives and may append what it has not answered at any later moment: nothing can be settled.
+                    let message =
+                        format_args!("the primary has not answered within {} s", PATIENCE.as_secs());
+                    return Err(Failure::new(Status::System, message));
+                }
+            }
+            heard = self.session.as_mut().and_then(Session::hear_now);
+            if heard.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The oldest pending record is committed.
+    fn acknowledged(&mut self, start: u64, end: u64) -> Result<(), Failure> {
+        if let Some(payload) = self.pending.pop_front() {
+            self.pending_bytes -= payload.len();
+        }
+        self.book.records += 1;
+        self.book.end = end;
+        if self.append.quiet {
+            Ok(())
+        } else if self.append.json {
+            self.output.json(&Range { start, end })
+        } else {
+            self.output.line(format_args!("{start} {end}"))
+        }
+    }
+
+    /// The connection is of no use any more: finds the primary, settles what is unknown, sends the rest again.
+    fn take_over(&mut self, why: String) -> Result<(), Failure> {
+        self.last_word = why;
+        if let Some(mut session) = self.session.take() {
+            // Acknowledgements that came before the loss count.
+            while let Some(Ok(Reply::Acknowledged { sequence, start, end })) = session.hear_now() {
+                if sequence == self.book.records {
+                    self.acknowledged(start, end)?;
+                }
+            }
+        }
+        let (known, epoch) = (self.book.records, self.epoch.clone());
+        self.find_primary()?;
+        self.book.takeovers += u64::from(self.epoch != epoch);
+        self.book.found += self.book.records - known;
+        self.book.sent_again += self.pending.len() as u64;
+        let Some(session) = &mut self.session else { return Ok(()) };
+        for (sequence, payload) in (self.book.records..).zip(&self.pending) {
+            session.append(Sent { sequence, at: Instant::now() }, payload.clone());
+        }
+        // A broken connection is heard of by the next answer.
+        let _ = session.flush();
+        Ok(())
+    }
+
+    /// Waits for a member that leads and can commit, and settles what is unknown with it. Answers the longest payload that it takes.
+    fn find_primary(&mut self) -> Result<u64, Failure> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some((at, standing)) = self.append.group.primary()
+                && let Some(session) = self.settle(at)?
+            {
+                self.session = Some(session);
+                self.epoch = standing.epoch;
+                return Ok(standing.payload_bytes_max.unwrap_or(PAYLOAD_BYTES_MAX as u64));
+            }
+            if Instant::now() > deadline {
+                let mut failure =
+                    self.append.group.no_primary(&format_args!("within {} s", PATIENCE.as_secs()));
+                if !self.last_word.is_empty() {
+                    failure.message = format!("{} (heard last: {})", failure.message, self.last_word);
+                }
+                return Err(failure);
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// Reads what the member's log has behind the last known end, up to a barrier. `None` if it does not lead, or can't commit.
+    fn settle(&mut self, member: usize) -> Result<Option<Session>, Failure> {
+        let socket = &self.append.group.members()[member].client;
+        let connected = client::connect(socket, ANSWER).and_then(|stream| Session::new(member, stream));
+        let Ok(mut session) = connected else { return Ok(None) };
+        let end = match asked(&mut session, &Request::Barrier) {
+            Ok(Reply::Barrier { end }) => end,
+            Ok(other) => return self.unsettled(&format_args!("{other:?}")),
+            Err(error) => return self.unsettled(&error),
+        };
+        if self.pending.is_empty() {
+            self.book.end = end;
+            return Ok(Some(session));
+        }
+        if let Err(error) = session.ask(&Request::Read { from: self.book.end, to: end }) {
+            return self.unsettled(&error);
+        }
+        loop {
+            match session.hear(PATIENCE) {
+                Some(Ok(Reply::Record { start, end, payload })) => {
+                    if self.pending.front() == Some(&payload) {
+                        self.acknowledged(start, end)?;
+                    }
+                    // Another client's, if it is none of ours. Whatever comes of this connection, up to here all is settled.
+                    self.book.end = end;
+                }
+                Some(Ok(Reply::ReadEnd)) => {
+                    self.book.end = end;
+                    return Ok(Some(session));
+                }
+                Some(Ok(other)) => return self.unsettled(&format_args!("{other:?}")),
+                Some(Err(error)) => return self.unsettled(&error),
+                None => return self.unsettled(&"no answer"),
+            }
+        }
+    }
+
+    fn unsettled(&mut self, why: &dyn std::fmt::Display) -> Result<Option<Session>, Failure> {
+        self.last_word = why.to_string();
+        Ok(None)
+    }
+}
+
+/// Asks a question on a connection that has none outstanding.
+fn asked(session: &mut Session, request: &Request) -> io::Result<Reply> {
+    session.ask(request)?;
+    session.hear(Duration::from_secs(10)).unwrap_or_else(|| Err(io::ErrorKind::TimedOut.into()))
+}

@@ -1,0 +1,219 @@
+//! `windlass group …`: a group of members that were started one by one with `windlass node`.
+//!
+//! A member is reached through the Unix socket that the group's file names, so this works on the machine where the member runs.
+
+mod append;
+mod init;
+mod read;
+mod status;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use clap::{Subcommand, ValueEnum};
+
+use crate::client::{self, Reply, Request, Standing};
+use crate::exit::{Failure, Status, TABLE};
+use crate::log::frame::Framing;
+use crate::node::config::{Config, MemberConfig};
+
+/// How long a member may take to answer.
+const ANSWER: Duration = Duration::from_secs(2);
+/// How long a group may be without a primary before an append or a handover fails.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How often the members are asked again.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// `windlass group`'s arguments.
+#[derive(Debug, clap::Args)]
+#[command(arg_required_else_help = true, after_help = TABLE)]
+pub(crate) struct Args {
+    /// The group, as TOML: the file that its members were started with
+    #[arg(long, value_name = "FILE", global = true, default_value = "group.toml")]
+    config: PathBuf,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Make a group's file, with a random secret and log id
+    Init(init::Init),
+    /// Where every member stands; fails if none of them is primary
+    Status {
+        /// Print a JSON object for each member, one a line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Append records, each once, also across takeovers; prints START END of each once it is committed
+    Append {
+        /// A record a line of this file; `-` is standard input
+        #[arg(long, value_name = "F")]
+        file: PathBuf,
+        /// A record every BYTES bytes instead of a record a line
+        #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..))]
+        frame: Option<u64>,
+        /// Records in flight at a time
+        #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..=1000))]
+        in_flight: u16,
+        /// Print nothing for each record
+        #[arg(long)]
+        quiet: bool,
+        /// Print a JSON object for each record, and one at the end
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print the records that are durable on a majority
+    Read {
+        /// From this record on. Default: the oldest that is kept
+        #[arg(long, value_name = "LSN")]
+        from: Option<u64>,
+        /// As this member knows the log. Default: the primary
+        #[arg(long, value_name = "N")]
+        member: Option<u8>,
+        /// A line a record, the bare bytes, `START END` and hexadecimal digits, or a JSON object a record
+        #[arg(long, value_enum, default_value_t = Format::Lines)]
+        format: Format,
+    },
+    /// Make another member the primary, without waiting for suspicion
+    HandOver {
+        /// The member that is to lead
+        #[arg(long, value_name = "N")]
+        to: u8,
+    },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Format {
+    Lines,
+    Raw,
+    Hex,
+    Json,
+}
+
+/// Runs one subcommand.
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let group = || Config::read(&args.config).map(|config| Group { config });
+    match &args.command {
+        Command::Init(init) => init::run(init),
+        Command::Status { json } => status::run(&group()?, *json),
+        Command::Append { file, frame, in_flight, quiet, json } => append::run(&append::Append {
+            group: group()?,
+            file: file.clone(),
+            framing: frame.map_or(Framing::Lines, Framing::Bytes),
+            window: usize::from(*in_flight),
+            quiet: *quiet,
+            json: *json,
+        }),
+        Command::Read { from, member, format } => read::run(&group()?, *from, *member, *format),
+        Command::HandOver { to } => hand_over(&group()?, *to),
+    }
+}
+
+/// The group, as its file tells of it.
+#[derive(Debug)]
+struct Group {
+    config: Config,
+}
+
+impl Group {
+    fn members(&self) -> &[MemberConfig] {
+        &self.config.members
+    }
+
+    /// Where a member stands, or why it does not answer.
+    fn standing(member: &MemberConfig) -> std::io::Result<Standing> {
+        match client::ask(&member.client, &Request::Status, ANSWER) {
+            Ok(Reply::Status(standing)) => Ok(standing),
+            Ok(Reply::Failed { why }) => Err(std::io::Error::other(why)),
+            Ok(other) => Err(std::io::Error::other(format!("an answer to something else: {other:?}"))),
+            Err(error) => {
+                let kind = error.kind();
+                let is_down =
+                    [std::io::ErrorKind::NotFound, std::io::ErrorKind::ConnectionRefused].contains(&kind);
+                Err(if is_down {
+                    std::io::Error::new(kind, "it does not run on this machine")
+                } else {
+                    error
+                })
+            }
+        }
+    }
+
+    /// The member that leads now and where it stands.
+    fn primary(&self) -> Option<(usize, Standing)> {
+        self.members().iter().enumerate().find_map(|(at, member)| {
+            let standing = Group::standing(member).ok()?;
+            (standing.role == "primary").then_some((at, standing))
+        })
+    }
+
+    /// Waits for a member that leads.
+    fn wait_for_primary(&self) -> Result<(usize, Standing), Failure> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(primary) = self.primary() {
+                return Ok(primary);
+            }
+            if Instant::now() > deadline {
+                return Err(self.no_primary(&format_args!("within {} s", PATIENCE.as_secs())));
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// The failure of a group without a primary: how each member stands.
+    fn no_primary(&self, when: &dyn std::fmt::Display) -> Failure {
+        let standings: Vec<String> = self
+            .members()
+            .iter()
+            .map(|member| match Group::standing(member) {
+                Ok(standing) => format!("m{} is {} in {}", member.number, standing.role, standing.epoch),
+                Err(error) => format!("m{} does not answer ({error})", member.number),
+            })
+            .collect();
+        let message = format_args!(
+            "no member is primary {when}: {}; a majority has to run, and for its first start all of them",
+            standings.join(", ")
+        );
+        Failure::new(Status::System, message)
+    }
+}
+
+fn hand_over(group: &Group, to: u8) -> Result<(), Failure> {
+    let heir = group.config.member(to)?;
+    let (at, _) = group.wait_for_primary()?;
+    let primary = &group.members()[at];
+    if primary.number == to {
+        return Err(Failure::new(Status::Refused, format_args!("m{to} is the primary already")));
+    }
+    match client::ask(&primary.client, &Request::HandOver { to }, PATIENCE) {
+        Ok(Reply::HandedOver) => {}
+        Ok(Reply::Failed { why }) => {
+            return Err(Failure::new(Status::Refused, format_args!("m{}: {why}", primary.number)));
+        }
+        Ok(other) => {
+            return Err(Failure::new(Status::System, format_args!("m{} answered {other:?}", primary.number)));
+        }
+        Err(error) => return Err(Failure::io(format_args!("asking m{}", primary.number), &error)),
+    }
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Ok(standing) = Group::standing(heir)
+            && standing.role == "primary"
+        {
+            println!("m{to} is primary, epoch {}", standing.epoch);
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            return Err(Failure::new(
+                Status::System,
+                format_args!(
+                    "m{} gave its tenure up, but m{to} has not become primary: see `windlass group status`",
+                    primary.number
+                ),
+            ));
+        }
+        std::thread::sleep(LOOK);
+    }
+}

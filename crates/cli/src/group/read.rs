@@ -1,0 +1,121 @@
+//! `windlass group read`: the durable prefix of the log, from one member.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::{ANSWER, Format, Group};
+use crate::client::{self, Reply, Request};
+use crate::exit::{Failure, Status};
+use crate::log::output::{self, Output};
+use crate::session::Session;
+
+/// How long the next record may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[derive(Serialize)]
+struct JsonRecord<'a> {
+    lsn: u64,
+    end: u64,
+    bytes: usize,
+    /// The payload, if it is UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<&'a str>,
+    /// The payload in hexadecimal, if it isn't.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hex: Option<&'a str>,
+}
+
+/// Prints the records from `from` (default: the trim point) to what is durable now.
+pub(super) fn run(
+    group: &Group,
+    from: Option<u64>,
+    member: Option<u8>,
+    format: Format,
+) -> Result<(), Failure> {
+    let (member, standing) = match member {
+        Some(number) => {
+            let member = group.config.member(number)?;
+            let standing = Group::standing(member)
+                .map_err(|error| Failure::io(format_args!("asking m{number}"), &error))?;
+            (member, standing)
+        }
+        None => {
+            let (at, standing) = group.wait_for_primary()?;
+            (&group.members()[at], standing)
+        }
+    };
+    let name = format!("m{}", member.number);
+    let io = |error: &std::io::Error| Failure::io(format_args!("reading from {name}"), error);
+    let from = from.unwrap_or(standing.trimmed);
+    if from > standing.durable {
+        let message = format_args!(
+            "LSN {from} lies beyond {}, up to which {name} knows the log to be durable",
+            standing.durable
+        );
+        return Err(Failure::new(Status::Refused, message));
+    }
+    let mut session = client::connect(&member.client, ANSWER)
+        .and_then(|stream| Session::new(0, stream))
+        .map_err(|error| io(&error))?;
+    session.ask(&Request::Read { from, to: standing.durable }).map_err(|error| io(&error))?;
+    let (mut output, mut hex) = (Output::new(), String::new());
+    loop {
+        match session.hear(PATIENCE) {
+            Some(Ok(Reply::Record { start, end, payload })) => {
+                print(start, end, &payload, format, &mut output, &mut hex)?;
+            }
+            Some(Ok(Reply::ReadEnd)) => return output.flush(),
+            Some(Ok(Reply::Failed { why })) => {
+                output.flush()?;
+                return Err(Failure::new(Status::Refused, format_args!("{name}: {why}")));
+            }
+            Some(Ok(other)) => {
+                output.flush()?;
+                return Err(Failure::new(Status::System, format_args!("{name} answered {other:?}")));
+            }
+            Some(Err(error)) => {
+                output.flush()?;
+                return Err(io(&error));
+            }
+            None => {
+                output.flush()?;
+                return Err(io(&std::io::ErrorKind::TimedOut.into()));
+            }
+        }
+    }
+}
+
+fn print(
+    start: u64,
+    end: u64,
+    payload: &[u8],
+    format: Format,
+    output: &mut Output,
+    hex: &mut String,
+) -> Result<(), Failure> {
+    match format {
+        Format::Lines => {
+            output.bytes(payload)?;
+            output.bytes(b"\n")
+        }
+        Format::Raw => output.bytes(payload),
+        Format::Hex => {
+            output::hex(payload, hex);
+            output.line(format_args!("{start} {end} {hex}"))
+        }
+        Format::Json => {
+            let text = std::str::from_utf8(payload).ok();
+            if text.is_none() {
+                output::hex(payload, hex);
+            }
+            output.json(&JsonRecord {
+                lsn: start,
+                end,
+                bytes: payload.len(),
+                text,
+                hex: text.is_none().then_some(hex.as_str()),
+            })
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! `windlass group status`: where every member stands.
+
+use serde::Serialize;
+
+use super::Group;
+use crate::client::Standing;
+use crate::exit::Failure;
+use crate::log::output::Output;
+
+#[derive(Serialize)]
+struct Row<'a> {
+    member: u8,
+    answers: bool,
+    #[serde(flatten)]
+    standing: Option<&'a Standing>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<String>,
+}
+
+/// Prints the table. Fails if no member is primary.
+pub(super) fn run(group: &Group, json: bool) -> Result<(), Failure> {
+    let mut output = Output::new();
+    let mut has_primary = false;
+    if !json {
+        output.line(format_args!("member  answers  role       epoch     durable          tail"))?;
+    }
+    for member in group.members() {
+        let standing = Group::standing(member);
+        has_primary |= standing.as_ref().is_ok_and(|standing| standing.role == "primary");
+        match (&standing, json) {
+            (_, true) => output.json(&Row {
+                member: member.number,
+                answers: standing.is_ok(),
+                standing: standing.as_ref().ok(),
+                why: standing.as_ref().err().map(ToString::to_string),
+            })?,
+            (Ok(s), false) => output.line(format_args!(
+                "{:<7} yes      {:<10} {:<9} {:<16} {}",
+                format!("m{}", member.number),
+                s.role,
+                s.epoch,
+                s.durable,
+                s.tail
+            ))?,
+            (Err(error), false) => {
+                output.line(format_args!("{:<7} no       ({error})", format!("m{}", member.number)))?;
+            }
+        }
+    }
+    output.flush()?;
+    if has_primary { Ok(()) } else { Err(group.no_primary(&"now")) }
+}

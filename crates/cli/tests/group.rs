@@ -1,0 +1,337 @@
+//! `windlass group` and `windlass node` as a user runs them: members started one by one, killed, stopped by signals.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn windlass(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_windlass")).args(args).stdin(Stdio::null()).output().unwrap()
+}
+
+/// The first of three free ports, outside the range from which the system takes ports for outgoing connections.
+fn ports() -> u16 {
+    // Each test of this process gets others, and each process begins elsewhere.
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    for _ in 0..2000 {
+        let next = std::process::id().wrapping_mul(31) + 3 * NEXT.fetch_add(1, Ordering::Relaxed);
+        let port = 10_000 + u16::try_from(next % 20_000).unwrap();
+        let are_free = (port..port + 3).all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok());
+        if are_free {
+            return port;
+        }
+    }
+    panic!("no three free ports");
+}
+
+/// A group of three on this machine. Its processes end with it.
+struct Group {
+    _folder: tempfile::TempDir,
+    root: PathBuf,
+    config: String,
+    members: Vec<Option<Child>>,
+}
+
+impl Group {
+    fn init() -> Group {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("g");
+        let port = ports().to_string();
+        let made = windlass(&[
+            "group",
+            "init",
+            "--folder",
+            root.to_str().unwrap(),
+            "--ports",
+            &port,
+            "--any-filesystem",
+        ]);
+        assert!(made.status.success(), "{made:?}");
+        let config = root.join("group.toml").to_str().unwrap().to_owned();
+        Group { _folder: folder, root, config, members: vec![None, None, None] }
+    }
+
+    fn start(&mut self, number: usize) {
+        let lines = std::fs::OpenOptions::new().create(true).append(true).open(self.lines(number)).unwrap();
+        let child = Command::new(env!("CARGO_BIN_EXE_windlass"))
+            .args(["node", "--config", &self.config, "--member", &number.to_string()])
+            .stdin(Stdio::null())
+            .stderr(lines)
+            .spawn()
+            .unwrap();
+        self.members[number - 1] = Some(child);
+    }
+
+    fn started() -> Group {
+        let mut group = Group::init();
+        for number in 1..=3 {
+            group.start(number);
+        }
+        group
+    }
+
+    fn lines(&self, number: usize) -> PathBuf {
+        self.root.join(format!("m{number}.log"))
+    }
+
+    fn said(&self, number: usize) -> String {
+        std::fs::read_to_string(self.lines(number)).unwrap_or_default()
+    }
+
+    fn group(&self, args: &[&str]) -> Output {
+        windlass(&[&["group", "--config", &self.config], args].concat())
+    }
+
+    fn status(&self) -> Vec<Value> {
+        let out = self.group(&["status", "--json"]);
+        String::from_utf8(out.stdout)
+            .unwrap()
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
+    }
+
+    /// Waits until a member is primary and the others follow; its number.
+    fn primary(&self) -> usize {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let rows = self.status();
+            if let Some(at) = rows.iter().position(|row| row["role"] == "primary") {
+                return at + 1;
+            }
+            assert!(Instant::now() < deadline, "no primary: {rows:?}\n{}", self.said(1));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn kill(&mut self, number: usize) {
+        let mut child = self.members[number - 1].take().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    fn signal(&self, number: usize, signal: Signal) {
+        let child = self.members[number - 1].as_ref().unwrap();
+        kill_process(Pid::from_child(child), signal).unwrap();
+    }
+
+    fn ended(&mut self, number: usize) -> Option<i32> {
+        let mut child = self.members[number - 1].take().unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = child.try_wait().unwrap() {
+                return status.code();
+            }
+            assert!(Instant::now() < deadline, "m{number} goes on: {}", self.said(number));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        for child in self.members.iter_mut().flatten() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn lines(from: u32, to: u32) -> Vec<u8> {
+    let mut text = String::new();
+    for number in from..to {
+        // Some equal to their neighbours, some empty.
+        let line = if number % 5 == 0 { String::new() } else { format!("line {} of the input", number / 3) };
+        writeln!(text, "{line}").unwrap();
+    }
+    text.into_bytes()
+}
+
+#[test]
+fn what_is_appended_while_the_primary_is_killed_is_read_back_once_in_order_and_byte_for_byte() {
+    let mut group = Group::started();
+    let victim = group.primary();
+    let mut append = Command::new(env!("CARGO_BIN_EXE_windlass"))
+        .args(["group", "--config", &group.config, "append", "--file", "-", "--in-flight", "64"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = append.stdin.take().unwrap();
+    let feeding = std::thread::spawn(move || {
+        for block in 0..40 {
+            input.write_all(&lines(block * 100, block * 100 + 100)).unwrap();
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    });
+    std::thread::sleep(Duration::from_millis(300));
+    group.kill(victim);
+    feeding.join().unwrap();
+    let out = append.wait_with_output().unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let ranges = String::from_utf8(out.stdout).unwrap();
+    assert_eq!(ranges.lines().count(), 4000);
+    let numbers: Vec<u64> = ranges.split_whitespace().map(|number| number.parse().unwrap()).collect();
+    assert!(numbers.is_sorted(), "the ranges go back");
+
+    let want = lines(0, 4000);
+    let read = group.group(&["read"]);
+    assert!(read.status.success() && read.stdout == want, "{} of {} bytes", read.stdout.len(), want.len());
+    assert_ne!(group.primary(), victim);
+    // The victim comes back and knows all of it.
+    group.start(victim);
+    let deadline = Instant::now() + PATIENCE;
+    let number = victim.to_string();
+    while group.group(&["read", "--member", &number]).stdout != want {
+        assert!(Instant::now() < deadline, "m{victim} does not catch up: {:?}", group.status());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    // From the last record on, in the other formats.
+    let start = numbers[numbers.len() - 2].to_string();
+    assert_eq!(group.group(&["read", "--from", &start, "--format", "raw"]).stdout, b"line 1333 of the input");
+    let json = group.group(&["read", "--from", &start, "--format", "json"]).stdout;
+    let json: Value = serde_json::from_slice(&json).unwrap();
+    assert_eq!(
+        (json["lsn"].to_string(), &json["text"]),
+        (start.clone(), &Value::from("line 1333 of the input"))
+    );
+    let hex = String::from_utf8(group.group(&["read", "--from", &start, "--format", "hex"]).stdout).unwrap();
+    assert!(hex.starts_with(&format!("{start} ")) && hex.trim_end().ends_with("6e707574"), "{hex}");
+    let inside = (numbers[numbers.len() - 2] + 1).to_string();
+    assert_eq!(group.group(&["read", "--from", &inside]).status.code(), Some(3));
+    assert_eq!(group.group(&["read", "--from", "99999999999"]).status.code(), Some(3));
+}
+
+#[test]
+fn frames_are_appended_and_a_tenure_is_handed_over_on_demand() {
+    let group = Group::started();
+    let first = group.primary();
+    let file = group.root.join("input");
+    let bytes: Vec<u8> = (0..10_000_u32).flat_map(u32::to_le_bytes).collect();
+    std::fs::write(&file, &bytes).unwrap();
+    let appended = group.group(&["append", "--file", file.to_str().unwrap(), "--frame", "1000", "--json"]);
+    assert!(appended.status.success(), "{}", String::from_utf8_lossy(&appended.stderr));
+    let said = String::from_utf8(appended.stdout).unwrap();
+    let summary: Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
+    assert_eq!(summary["records"], 40, "{said}");
+    // Backups stream a moment after the primary leads.
+    let to = if first == 3 { 1 } else { first + 1 };
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let handed = group.group(&["hand-over", "--to", &to.to_string()]);
+        if handed.status.success() {
+            break;
+        }
+        assert_eq!(handed.status.code(), Some(3), "{}", String::from_utf8_lossy(&handed.stderr));
+        assert!(Instant::now() < deadline, "{}", String::from_utf8_lossy(&handed.stderr));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(group.primary(), to);
+    let again = group.group(&["hand-over", "--to", &to.to_string()]);
+    assert_eq!(again.status.code(), Some(3));
+    assert_eq!(group.group(&["hand-over", "--to", "9"]).status.code(), Some(64));
+    assert!(group.group(&["read", "--format", "raw"]).stdout == bytes);
+    let table = String::from_utf8(group.group(&["status"]).stdout).unwrap();
+    assert!(table.starts_with("member  answers") && table.lines().count() == 4, "{table}");
+}
+
+#[test]
+fn sigterm_and_sigint_end_a_member_well_and_its_socket_goes() {
+    let mut group = Group::started();
+    let first = group.primary();
+    assert!(group.root.join(format!("m{first}.sock")).exists());
+    group.signal(first, Signal::TERM);
+    assert_eq!(group.ended(first), Some(0), "{}", group.said(first));
+    assert!(!group.root.join(format!("m{first}.sock")).exists());
+    let folder = group.root.join(format!("m{first}"));
+    let info = windlass(&["log", "verify", folder.to_str().unwrap()]);
+    assert!(info.status.success(), "{info:?}");
+    let second = group.primary();
+    assert_ne!(first, second);
+    group.signal(second, Signal::INT);
+    assert_eq!(group.ended(second), Some(0), "{}", group.said(second));
+    // The last one is alone, and ends well all the same.
+    let last = 6 - first - second;
+    let deadline = Instant::now() + PATIENCE;
+    let out = loop {
+        // It may have been made primary by the second one, until it finds nobody.
+        let out = group.group(&["status"]);
+        if !out.status.success() {
+            break out;
+        }
+        assert!(Instant::now() < deadline, "{}", group.said(last));
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    assert_eq!(out.status.code(), Some(5));
+    assert!(String::from_utf8_lossy(&out.stderr).contains(&format!("m{first} does not answer")));
+    while !group.said(last).contains("no majority: ") {
+        assert!(Instant::now() < deadline, "{}", group.said(last));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    group.signal(last, Signal::TERM);
+    assert_eq!(group.ended(last), Some(0), "{}", group.said(last));
+    for number in 1..=3 {
+        let said = group.said(number);
+        assert!(said.contains(&format!("member m{number} is ready: control 127.0.0.1:")), "{said}");
+        assert!(said.contains("the member has ended well"), "{said}");
+        assert!(said.starts_with("20") && said.contains('Z'), "a date: {said}");
+    }
+}
+
+#[test]
+fn init_writes_a_private_file_that_is_never_overwritten_and_different_each_time() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = tempfile::tempdir().unwrap();
+    let init = |name: &str, more: &[&str]| {
+        let at = folder.path().join(name);
+        windlass(&[&["group", "init", "--folder", at.to_str().unwrap()], more].concat())
+    };
+    let text = |name: &str| std::fs::read_to_string(folder.path().join(name).join("group.toml")).unwrap();
+    assert!(init("a", &[]).status.success());
+    assert!(init("b", &["--members", "5", "--ports", "8000"]).status.success());
+    let mode = std::fs::metadata(folder.path().join("a/group.toml")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let of = |text: &str, key: &str| {
+        text.lines()
+            .find(|line| line.starts_with(key))
+            .map(|line| line.split('"').nth(1).unwrap().to_owned())
+            .unwrap()
+    };
+    let (a, b) = (text("a"), text("b"));
+    assert_eq!((of(&a, "secret").len(), of(&a, "log_id").len()), (64, 32));
+    assert!(of(&a, "secret") != of(&b, "secret") && of(&a, "log_id") != of(&b, "log_id"));
+    assert!(b.contains("127.0.0.1:8004") && b.matches("[[members]]").count() == 5);
+    assert_eq!(init("a", &[]).status.code(), Some(3));
+    assert_eq!(text("a"), a);
+    assert_eq!(init("c", &["--members", "4"]).status.code(), Some(64));
+    assert_eq!(init(&"long".repeat(40), &[]).status.code(), Some(3));
+}
+
+#[test]
+fn a_folder_whose_parent_is_missing_is_named_with_what_to_do() {
+    let group = Group::init();
+    let change = |from: &str, to: &str| {
+        let file = group.root.join("changed.toml");
+        let text = std::fs::read_to_string(&group.config).unwrap();
+        let (from, to) = (group.root.join(from), group.root.join(to));
+        std::fs::write(&file, text.replace(from.to_str().unwrap(), to.to_str().unwrap())).unwrap();
+        file
+    };
+    let refused = |file: &Path| {
+        let out = windlass(&["node", "--config", file.to_str().unwrap(), "--member", "1"]);
+        let said = String::from_utf8(out.stderr).unwrap();
+        assert_eq!(out.status.code(), Some(3), "{said}");
+        assert!(said.contains("none does not exist") && said.contains("mkdir -p"), "{said}");
+    };
+    refused(&change("m1.sock", "none/m1.sock"));
+    refused(&change("m1\"", "none/m1\""));
+}

@@ -1,0 +1,409 @@
+//! What the log lines of a member tell of its group: whether a majority is reached, whom it follows, why it wants to lead, what keeps a takeover.
+//!
+//! A member that waits tries again and again; its lines say so once and then seldom. Nothing here has an effect on anything but lines.
+
+use std::collections::BTreeSet;
+
+use slog::{Logger, debug, info, warn};
+use windlass_engine::{Config, Event, PeerStatus, Role, Status, Undecided};
+use windlass_log::{Epoch, MemberId};
+
+/// How often is looked.
+const LOOK_NS: u64 = 100_000_000;
+/// How long something has to last before it is worth a line.
+const LASTS_NS: u64 = 1_000_000_000;
+/// How long until the same is said again.
+const AGAIN_NS: u64 = 10_000_000_000;
+
+/// How long until one more vain attempt to lead is told.
+const ATTEMPTS_NS: u64 = 60_000_000_000;
+
+/// Something that lasts: since when, and when it was said.
+#[derive(Clone, Copy, Debug)]
+struct Lasting {
+    since: u64,
+    said: Option<u64>,
+}
+
+impl Lasting {
+    fn new(since: u64) -> Lasting {
+        Lasting { since, said: None }
+    }
+
+    /// Whether it is time for a line.
+    fn is_due(&mut self, now: u64) -> bool {
+        let is_due = match self.said {
+            None => now >= self.since.saturating_add(LASTS_NS),
+            Some(said) => now >= said.saturating_add(AGAIN_NS),
+        };
+        if is_due {
+            self.said = Some(now);
+        }
+        is_due
+    }
+}
+
+/// Why this member wants to lead, beside silence.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Call {
+    /// The application, or an operator.
+    Asked,
+    /// A member that leads, or that may not: a handover, or a log that alone reaches far enough.
+    By(MemberId),
+}
+
+/// The news of one member.
+#[derive(Debug)]
+pub(super) struct News {
+    me: MemberId,
+    others: Vec<MemberId>,
+    quorum: usize,
+    suspicion_ns: u64,
+    look_at: u64,
+    reached: BTreeSet<MemberId>,
+    primary: Option<MemberId>,
+    /// When a primary was known last, or this member began.
+    led_at: u64,
+    call: Option<Call>,
+    /// When a candidacy was told of, since a primary was known.
+    candidacy_told: Option<u64>,
+    lonely: Option<Lasting>,
+    looked_at: u64,
+    /// When it was said that the process did not run.
+    starved_said: Option<u64>,
+    undecided: Option<(Lasting, Epoch, Undecided)>,
+}
+
+impl News {
+    pub(super) fn new(config: &Config, now: u64) -> News {
+        News::of(config.me, &config.voters, config.quorum(), config.timing.suspicion_ns, now)
+    }
+
+    fn of(me: MemberId, voters: &[MemberId], quorum: usize, suspicion_ns: u64, now: u64) -> News {
+        News {
+            me,
+            others: voters.iter().copied().filter(|voter| *voter != me).collect(),
+            quorum,
+            suspicion_ns,
+            look_at: 0,
+            reached: BTreeSet::new(),
+            primary: None,
+            led_at: now,
+            call: None,
+            candidacy_told: None,
+            lonely: None,
+            looked_at: now,
+            starved_said: None,
+            undecided: None,
+        }
+    }
+
+    pub(super) fn up(&mut self, peer: MemberId) {
+        self.reached.insert(peer);
+    }
+
+    pub(super) fn down(&mut self, peer: MemberId) {
+        self.reached.remove(&peer);
+    }
+
+    /// The next candidacy is not for silence.
+    pub(super) fn called(&mut self, call: Call) {
+        self.call = Some(call);
+    }
+
+    fn has_majority(&self) -> bool {
+        self.reached.len() + 1 >= self.quorum
+    }
+
+    fn missing(&self) -> String {
+        let missing = self.others.iter().filter(|other| !self.reached.contains(other));
+        missing.map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Whether [`News::look`] has something to do.
+    pub(super) fn is_due(&self, now: u64) -> bool {
+        now >= self.look_at
+    }
+
+    /// Looks at where the member stands, and says what has lasted. `is_new`: its log has never had an epoch.
+    pub(super) fn look(&mut self, logger: &Logger, status: &Status, is_new: bool, now: u64) {
+        self.look_at = now + LOOK_NS;
+        self.starved(logger, now);
+        if status.primary != self.primary {
+            self.primary = status.primary;
+            if let Some(primary) = status.primary.filter(|primary| *primary != self.me) {
+                info!(logger, "{} is followed as primary", primary; "epoch" => %status.promised);
+            }
+        }
+        if status.primary.is_some() {
+            self.led_at = now;
+            self.candidacy_told = None;
+            self.undecided = None;
+        }
+        if self.has_majority() || status.stopped.is_some() {
+            if self.lonely.take().is_some_and(|lonely| lonely.said.is_some()) && status.stopped.is_none() {
+                info!(logger, "a majority is reached again");
+            }
+        } else if self.lonely.get_or_insert(Lasting::new(now)).is_due(now) {
+            warn!(logger, "no majority: {} not reached", self.missing());
+        }
+        let has_majority = self.has_majority();
+        let waits = self.waits_for();
+        if let Some((lasting, epoch, reason)) = &mut self.undecided
+            && has_majority
+            && lasting.is_due(now)
+        {
+            match reason {
+                Undecided::MemoryLost if is_new => {
+                    info!(
+                        logger,
+                        "a new group begins once all of its members have been reached: waiting for {}", waits
+                    );
+                }
+                Undecided::MemoryLost
+                | Undecided::MarkNotReached { .. }
+                | Undecided::DurableNotReached { .. }
+                | Undecided::HistoryFull => {
+                    warn!(logger, "a takeover is undecided: {}", reason; "epoch" => %epoch);
+                }
+            }
+        }
+    }
+
+    /// The pump takes a turn at least each 100 ms: a longer gap tells why others heard nothing of this member.
+    fn starved(&mut self, logger: &Logger, now: u64) {
+        let gap_ns = now.saturating_sub(self.looked_at);
+        self.looked_at = now;
+        let was_said = self.starved_said.is_some_and(|said| now < said.saturating_add(AGAIN_NS));
+        if gap_ns > (self.suspicion_ns / 2).max(2 * LOOK_NS) && !was_said {
+            self.starved_said = Some(now);
+            warn!(logger, "this member took no turn for {} ms: its machine is overloaded, or the process was stopped", gap_ns / 1_000_000;
+                "suspicion_ms" => self.suspicion_ns / 1_000_000);
+        }
+    }
+
+    fn waits_for(&self) -> String {
+        let missing = self.missing();
+        if missing.is_empty() { String::from("their answers") } else { missing }
+    }
+
+    /// A takeover can't choose: worth a line if it lasts, through however many attempts.
+    pub(super) fn undecided(&mut self, epoch: Epoch, reason: Undecided, now: u64) {
+        let lasting = self.undecided.map_or(Lasting::new(now), |(lasting, ..)| lasting);
+        self.undecided = Some((lasting, epoch, reason));
+    }
+
+    /// The role has changed.
+    pub(super) fn role(&mut self, logger: &Logger, role: Role, epoch: Epoch, now: u64) {
+        match role {
+            Role::Candidate => self.candidate(logger, epoch, now),
+            Role::Primary => {
+                self.undecided = None;
+                info!(logger, "this member is primary"; "epoch" => %epoch);
+            }
+            Role::Backup => debug!(logger, "this member is a backup"; "epoch" => %epoch),
+            Role::Sealing => {
+                info!(logger, "the log is being sealed: appends go to the next primary"; "epoch" => %epoch)
+            }
+            // Said with its reason, as an event of its own.
+            Role::Stopped => debug!(logger, "this member has stopped"; "epoch" => %epoch),
+        }
+    }
+
+    fn candidate(&mut self, logger: &Logger, epoch: Epoch, now: u64) {
+        let call = self.call.take();
+        let was_told = self.candidacy_told.is_some_and(|told| now < told.saturating_add(ATTEMPTS_NS));
+        if !self.has_majority() || was_told && call.is_none() {
+            return debug!(logger, "this member is a candidate"; "epoch" => %epoch);
+        }
+        self.candidacy_told = Some(now);
+        let silent_ms = now.saturating_sub(self.led_at) / 1_000_000;
+        let suspicion_ms = self.suspicion_ns / 1_000_000;
+        match (call, self.primary.filter(|primary| *primary != self.me)) {
+            (Some(Call::Asked), _) => {
+                info!(logger, "a takeover begins: it was asked for"; "promised" => %epoch)
+            }
+            (Some(Call::By(peer)), _) => {
+                info!(logger, "a takeover begins: {} asked this member to lead", peer; "promised" => %epoch);
+            }
+            (None, Some(primary)) => {
+                info!(logger, "a takeover begins: {} was silent for more than {} ms", primary, suspicion_ms;
+                    "promised" => %epoch, "connected" => self.reached.contains(&primary));
+            }
+            (None, None) => {
+                info!(logger, "a takeover begins: no primary is known for {} ms", silent_ms; "promised" => %epoch);
+            }
+        }
+    }
+}
+
+/// A line for what the engine says beside roles, refusals and its end.
+pub(super) fn event(logger: &Logger, event: &Event) {
+    match event {
+        Event::Peer { peer, status: PeerStatus::Away } => {
+            info!(logger, "{} does not follow: it is away, or not adopted yet", peer);
+        }
+        Event::Peer { peer, status: PeerStatus::Streaming } => info!(logger, "{} follows", peer),
+        Event::Peer { peer, status: PeerStatus::NeedsSnapshot } => {
+            warn!(
+                logger,
+                "{} can't follow: what it lacks is trimmed; it needs a checkpoint of the application", peer
+            );
+        }
+        Event::SnapshotNeeded { primary, from } => {
+            warn!(
+                logger,
+                "the primary {} has trimmed what this member lacks: a checkpoint that reaches at least {} is needed",
+                primary,
+                from
+            );
+        }
+        Event::HandoverFailed { to } => {
+            warn!(logger, "the handover to {} did not come about: it does not follow, or was too slow", to);
+        }
+        Event::Role { .. } | Event::Refused { .. } | Event::Stopped { .. } | Event::Undecided { .. } => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use slog::{Drain, OwnedKVList, Record};
+    use std::sync::{Arc, Mutex};
+
+    const MS: u64 = 1_000_000;
+
+    /// Keeps the lines that a release shows.
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<String>>>);
+
+    impl Drain for Lines {
+        type Ok = ();
+        type Err = slog::Never;
+
+        fn log(&self, record: &Record<'_>, _: &OwnedKVList) -> Result<(), slog::Never> {
+            if record.level().is_at_least(slog::Level::Info) {
+                self.0.lock().unwrap().push(record.msg().to_string());
+            }
+            Ok(())
+        }
+    }
+
+    struct Fixture {
+        news: News,
+        lines: Lines,
+        logger: Logger,
+        status: Status,
+        now: u64,
+    }
+
+    impl Fixture {
+        fn new() -> Fixture {
+            let voters = [1, 2, 3].map(MemberId);
+            let lines = Lines::default();
+            let status = Status {
+                role: Role::Backup,
+                promised: Epoch::NONE,
+                primary: None,
+                tail: windlass_log::Lsn(4096),
+                persisted: windlass_engine::Persisted::default(),
+                replicated: windlass_log::Lsn(4096),
+                durable: windlass_log::Lsn(4096),
+                trimmed: windlass_log::Lsn(4096),
+                damaged: false,
+                stopped: None,
+            };
+            Fixture {
+                news: News::of(MemberId(1), &voters, 2, 400 * MS, 0),
+                logger: Logger::root(lines.clone(), slog::o!()),
+                lines,
+                status,
+                now: 0,
+            }
+        }
+
+        /// Lets time pass, with a candidacy that comes to nothing each 200 ms.
+        fn wait(&mut self, ms: u64) {
+            let until = self.now + ms * MS;
+            while self.now < until {
+                self.now += 100 * MS;
+                let role = if self.now.is_multiple_of(200 * MS) { Role::Candidate } else { Role::Backup };
+                if self.status.primary.is_none() {
+                    self.news.role(&self.logger, role, Epoch::NONE, self.now);
+                }
+                self.news.look(&self.logger, &self.status, true, self.now);
+            }
+        }
+
+        fn lines(&self) -> Vec<String> {
+            std::mem::take(&mut *self.lines.0.lock().unwrap())
+        }
+    }
+
+    #[test]
+    fn a_lone_member_says_once_whom_it_lacks_and_then_seldom() {
+        let mut one = Fixture::new();
+        one.wait(900);
+        assert_eq!(one.lines(), Vec::<String>::new());
+        one.wait(9_000);
+        assert_eq!(one.lines(), ["no majority: m2, m3 not reached"]);
+        one.wait(20_000);
+        assert_eq!(one.lines(), ["no majority: m2, m3 not reached"; 2]);
+        one.news.up(MemberId(3));
+        one.news.look(&one.logger, &one.status, true, one.now);
+        assert_eq!(one.lines(), ["a majority is reached again"]);
+    }
+
+    #[test]
+    fn a_new_group_says_for_whom_it_waits_and_nothing_if_they_come_at_once() {
+        let mut one = Fixture::new();
+        one.news.up(MemberId(2));
+        one.news.undecided(Epoch::NONE, Undecided::MemoryLost, 0);
+        one.wait(500);
+        assert_eq!(one.lines(), ["a takeover begins: no primary is known for 200 ms"]);
+        one.wait(1_000);
+        let waits = "a new group begins once all of its members have been reached: waiting for m3";
+        assert_eq!(one.lines(), [waits]);
+        one.wait(9_000);
+        one.news.undecided(Epoch::NONE, Undecided::MemoryLost, one.now);
+        one.wait(1_500);
+        assert_eq!(one.lines(), [waits]);
+        one.status.primary = Some(MemberId(2));
+        one.wait(20_000);
+        assert_eq!(one.lines(), ["m2 is followed as primary"]);
+    }
+
+    #[test]
+    fn a_member_that_never_gets_to_lead_fills_no_log() {
+        let mut one = Fixture::new();
+        one.news.up(MemberId(2));
+        one.wait(600_000);
+        let lines = one.lines();
+        assert!((5..=11).contains(&lines.len()), "{lines:?}");
+        // Whatever is news is told.
+        one.news.role(&one.logger, Role::Primary, Epoch::new(4, MemberId(1)), one.now);
+        assert_eq!(one.lines(), ["this member is primary"]);
+    }
+
+    #[test]
+    fn a_takeover_says_why_it_begins() {
+        let mut one = Fixture::new();
+        one.news.up(MemberId(2));
+        one.status.primary = Some(MemberId(2));
+        one.wait(1_000);
+        one.lines();
+        one.news.role(&one.logger, Role::Candidate, Epoch::NONE, one.now);
+        assert_eq!(one.lines(), ["a takeover begins: m2 was silent for more than 400 ms"]);
+        one.news.called(Call::By(MemberId(2)));
+        one.news.role(&one.logger, Role::Candidate, Epoch::NONE, one.now);
+        assert_eq!(one.lines(), ["a takeover begins: m2 asked this member to lead"]);
+        one.news.called(Call::Asked);
+        one.news.role(&one.logger, Role::Candidate, Epoch::NONE, one.now);
+        assert_eq!(one.lines(), ["a takeover begins: it was asked for"]);
+        one.now += 900 * MS;
+        one.news.look(&one.logger, &one.status, false, one.now);
+        let starved =
+            "this member took no turn for 900 ms: its machine is overloaded, or the process was stopped";
+        assert_eq!(one.lines(), [starved]);
+    }
+}
