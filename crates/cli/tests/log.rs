@@ -469,15 +469,25 @@ fn a_segment_of_another_log_or_one_that_is_gone_is_damage() {
     let said = place.fails(&["verify", "LOG"], b"", DAMAGE);
     assert!(said.contains("0000000000010000.segment"), "{said}");
     std::fs::remove_file(place.segment(1)).unwrap();
-    place.fails(&["verify", "LOG"], b"", DAMAGE);
-    place.fails(&["read", "LOG"], b"", DAMAGE);
+    for command in [["verify", "LOG"].as_slice(), &["read", "LOG"], &["append", "LOG", "--file", "-"]] {
+        let said = place.fails(command, b"x\n", DAMAGE);
+        assert!(
+            said.contains(&format!("{} at offset 0 (LSN 69632): ", place.segment(1).display())),
+            "{said}"
+        );
+    }
     // A file that was cut short, grown or renamed: the same answer from whoever looks (kind 23).
     for bytes in [&good[..1000], &[], &[good.as_slice(), &good].concat()] {
         std::fs::write(place.segment(1), bytes).unwrap();
         for command in [["verify", "LOG"].as_slice(), &["read", "LOG"], &["append", "LOG", "--file", "-"]] {
             let said = place.fails(command, b"x\n", DAMAGE);
-            assert!(said.contains("0000000000010000.segment"), "{said}");
+            let place = format!("{} at offset 0 (LSN 69632): the file has ", place.segment(1).display());
+            assert!(said.contains(&place), "{place}: {said}");
         }
+        let json = place.run(&["verify", "LOG", "--json"], b"");
+        let report: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+        assert_eq!(report["result"], "damaged");
+        assert!(report["reason"].as_str().unwrap().contains("0000000000010000.segment"), "{report}");
     }
     std::fs::write(place.segment(1), &good).unwrap();
     place.ok(&["verify", "LOG"], b"");

@@ -19,6 +19,11 @@ pub(super) fn place(file: &Path, offset: u64, lsn: Lsn, what: &dyn fmt::Display)
     format!("{} at offset {offset} (LSN {lsn}): {what}", file.display())
 }
 
+/// The LSN of the first record of the segment that begins with `base`: the first that is lost if its file doesn't hold.
+fn first_record(base: Lsn) -> Lsn {
+    Lsn(base.0.saturating_add(FIRST.0))
+}
+
 /// Bytes that were durable don't hold. `place`: from [`place`], perhaps with more.
 pub(super) fn damage(place: &str, durable: Option<Lsn>, class: Class) -> Failure {
     let durable = durable.map_or_else(String::new, |lsn| format!("; the log was durable up to LSN {lsn}"));
@@ -86,14 +91,16 @@ pub(super) fn open_store(folder: &Path, error: &StoreOpenError) -> Failure {
         StoreOpenError::SegmentFile { file, base, len_bytes, segment_bytes } => file_damage(&place(
             file,
             0,
-            *base,
+            first_record(*base),
             &format_args!(
                 "the file has {len_bytes} bytes, a segment of this log {segment_bytes}: it was cut short, grown or renamed"
             ),
         )),
-        StoreOpenError::SegmentHeader { file, base, cause } => file_damage(&place(file, 0, *base, cause)),
+        StoreOpenError::SegmentHeader { file, base, cause } => {
+            file_damage(&place(file, 0, first_record(*base), cause))
+        }
         StoreOpenError::SegmentMissing { file, base } => {
-            file_damage(&place(file, 0, *base, &"the file is missing"))
+            file_damage(&place(file, 0, first_record(*base), &"the file is missing"))
         }
         StoreOpenError::Superblock { file, cause } => Failure::new(
             Status::Damage,

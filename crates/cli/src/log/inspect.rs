@@ -7,7 +7,7 @@ use windlass::{OpenMode, ReadOnly, Row, Verified, VerifyReport};
 
 use super::errors;
 use super::output::Output;
-use crate::exit::Failure;
+use crate::exit::{Failure, Status};
 
 #[derive(Serialize)]
 struct InfoReport {
@@ -99,16 +99,34 @@ struct VerifyJson<'a> {
     reason: Option<&'a str>,
 }
 
+/// What verify says if no record can be counted.
+#[derive(Serialize)]
+struct FileDamage<'a> {
+    result: &'a str,
+    verdict: &'a str,
+    reason: &'a str,
+}
+
 /// Checks every record and says what it found.
 pub(super) fn verify(folder: &Path, mode: OpenMode, json: bool) -> Result<(), Failure> {
-    let log = ReadOnly::open(folder, mode).map_err(|error| errors::open_store(folder, &error))?;
-    let report = log.verify().map_err(|error| errors::open_store(folder, &error))?;
+    let mut output = Output::new();
+    let report = match ReadOnly::open(folder, mode).and_then(|log| log.verify()) {
+        Ok(report) => report,
+        Err(error) => {
+            let failure = errors::open_store(folder, &error);
+            if json && failure.status == Status::Damage {
+                let verdict = "a file is damaged as a whole, or missing";
+                output.json(&FileDamage { result: "damaged", verdict, reason: &failure.message })?;
+                output.flush()?;
+            }
+            return Err(failure);
+        }
+    };
     let word = match report.found {
         Verified::Clean => "clean",
         Verified::Torn => "torn",
         Verified::Damaged => "damaged",
     };
-    let mut output = Output::new();
     if json {
         output.json(&as_json(&report, word))?;
     } else if report.found == Verified::Clean {

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use windlass_log::{Class, Epoch, Extent, Lsn, OpenMode, Row, Stop};
+use windlass_log::{Class, Epoch, Extent, Lsn, OpenMode, Row, SEGMENT_HEADER_BYTES, Stop};
 use windlass_store::disk::{Errno, RealDisk};
 use windlass_store::{Condition, DiskCall, DiskError, Inspection, OpenError, Read, Walk, stop_offset};
 
@@ -278,6 +278,11 @@ impl ReadOnly {
     }
 }
 
+/// The first record of the segment that begins with `base`.
+fn first_record(base: Lsn) -> Lsn {
+    Lsn(base.0.saturating_add(SEGMENT_HEADER_BYTES))
+}
+
 /// A folder that can't be judged: damage to a whole file is damage, not a failure of the system.
 fn unusable(error: OpenError, lsn: Lsn) -> ReadError {
     match error {
@@ -285,14 +290,17 @@ fn unusable(error: OpenError, lsn: Lsn) -> ReadError {
             let what = format!(
                 "the file has {len_bytes} bytes, a segment {segment_bytes}: it was cut short, grown or renamed"
             );
-            ReadError::Damaged { file, offset: 0, lsn: base, what }
+            ReadError::Damaged { file, offset: 0, lsn: first_record(base), what }
         }
         OpenError::SegmentHeader { file, base, cause } => {
-            ReadError::Damaged { file, offset: 0, lsn: base, what: cause.to_string() }
+            ReadError::Damaged { file, offset: 0, lsn: first_record(base), what: cause.to_string() }
         }
-        OpenError::SegmentMissing { file, base } => {
-            ReadError::Damaged { file, offset: 0, lsn: base, what: "the file is missing".to_owned() }
-        }
+        OpenError::SegmentMissing { file, base } => ReadError::Damaged {
+            file,
+            offset: 0,
+            lsn: first_record(base),
+            what: "the file is missing".to_owned(),
+        },
         OpenError::Superblock { file, cause } => {
             ReadError::Damaged { file, offset: 0, lsn, what: cause.to_string() }
         }
