@@ -334,11 +334,13 @@ fn subscriptions_follow_the_log_across_segments_and_end_with_it() {
     let first = log.info().trimmed;
     let late = || Instant::now() + Duration::from_secs(20);
     const RECORDS: u32 = 2000;
+    let (at_end, seen_at_end) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
         let followers: Vec<_> = [Level::Buffered, Level::Local, Level::Durable]
             .into_iter()
             .map(|level| {
                 let mut subscription = log.subscribe(first, level).unwrap();
+                let at_end = at_end.clone();
                 scope.spawn(move || {
                     for i in 0..RECORDS {
                         let record = subscription.next_blocking(Some(late())).unwrap();
@@ -347,6 +349,7 @@ fn subscriptions_follow_the_log_across_segments_and_end_with_it() {
                     let end = subscription.position();
                     let soon = Instant::now() + Duration::from_millis(5);
                     assert!(matches!(subscription.next_blocking(Some(soon)), Err(ReadError::AtEnd { .. })));
+                    at_end.send(()).unwrap();
                     (end, subscription.next_blocking(None).map(|record| record.lsn))
                 })
             })
@@ -370,7 +373,9 @@ fn subscriptions_follow_the_log_across_segments_and_end_with_it() {
         }
         let _proof = log.commit_blocking(last, Level::Durable).unwrap();
         assert_eq!(log.metrics().flushes, log.metrics().group_commits.count);
-        std::thread::sleep(Duration::from_millis(50));
+        for _ in &followers {
+            seen_at_end.recv_timeout(Duration::from_secs(20)).expect("every follower comes to the end");
+        }
         log.clone().close().unwrap();
         for follower in followers {
             let (end, ended) = follower.join().unwrap();
