@@ -22,6 +22,44 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! A member of a group is a [`Node`]. While it is primary, [`Node::log`] gives the same kind of [`Log`], whose commits may ask for
+//! [`Level::Replicated`] and [`Level::Durable`]; in every role it reads the durable prefix and follows it. [`Node::events`] says when roles change.
+//!
+//! ```no_run
+//! # #[cfg(feature = "tcp")]
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use windlass::control::{Member, Secret};
+//! use windlass::{Level, LogId, MemberId, Node, NodeEvent, NodeOptions};
+//!
+//! let members = vec![
+//!     Member { id: MemberId(1), address: "10.0.0.1:7001".parse()? },
+//!     Member { id: MemberId(2), address: "10.0.0.2:7001".parse()? },
+//!     Member { id: MemberId(3), address: "10.0.0.3:7001".parse()? },
+//! ];
+//! # let (log_id, secret) = (LogId([7; 16]), [7; 32]);
+//! let options = NodeOptions::new(MemberId(1), members, log_id, Secret::new(secret)?);
+//! let node = Node::open_or_create("/var/lib/db/log".as_ref(), options)?;
+//! let mut events = node.events();
+//! loop {
+//!     if let Ok(log) = node.log() {
+//!         // Primary: apply what is durable up to here, then take requests.
+//!         let _read_up_to = node.read_barrier_blocking(None)?;
+//!         let appended = log.append(b"put k v")?;
+//!         // An error here says unknown, never failed: settle it by the next primary's log.
+//!         let _proof = log.commit_blocking(appended.end, Level::Durable)?;
+//!     }
+//!     // Wait for the next change of roles.
+//!     match events.next_blocking(None) {
+//!         Some(NodeEvent::Ended) | None => break,
+//!         Some(event) => println!("{event:?}"),
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! # #[cfg(not(feature = "tcp"))]
+//! # fn main() {}
+//! ```
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(feature = "tcp"),
