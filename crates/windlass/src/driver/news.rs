@@ -137,7 +137,8 @@ impl News {
         }
         if status.primary.is_some() {
             self.led_at = now;
-            self.candidacy_told = None;
+            // Not at once: whoever was followed is still known while it is suspected.
+            self.candidacy_told = self.candidacy_told.filter(|told| now < told.saturating_add(AGAIN_NS));
             self.undecided = None;
         }
         if self.has_majority() || status.stopped.is_some() {
