@@ -63,7 +63,7 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Print the records that are durable on a majority
+    /// Print the committed records: at the primary all that were acknowledged, at another member what it knows to be durable
     Read {
         /// From this record on. Default: the oldest that is kept
         #[arg(long, value_name = "LSN")]

@@ -1,13 +1,14 @@
-//! `windlass group read`: the durable prefix of the log, from one member.
+//! `windlass group read`: what is committed of the log, from one member.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::{ANSWER, Format, Group};
+use super::{ANSWER, Format, Group, LOOK};
 use crate::client::{self, Reply, Request};
 use crate::exit::{Failure, Status};
 use crate::log::output::{self, Output};
+use crate::node::config::MemberConfig;
 use crate::session::Session;
 
 /// How long the next record may take.
@@ -26,39 +27,34 @@ struct JsonRecord<'a> {
     hex: Option<&'a str>,
 }
 
-/// Prints the records from `from` (default: the trim point) to what is durable now.
+/// Prints the records from `from` (default: the trim point) to what is committed now.
 pub(super) fn run(
     group: &Group,
     from: Option<u64>,
     member: Option<u8>,
     format: Format,
 ) -> Result<(), Failure> {
-    let (member, standing) = match member {
+    let (member, trimmed, to) = match member {
         Some(number) => {
             let member = group.config.member(number)?;
             let standing = Group::standing(member)
                 .map_err(|error| Failure::io(format_args!("asking m{number}"), &error))?;
-            (member, standing)
+            (member, standing.trimmed, standing.durable)
         }
-        None => {
-            let (at, standing) = group.wait_for_primary()?;
-            (&group.members()[at], standing)
-        }
+        None => at_primary(group)?,
     };
     let name = format!("m{}", member.number);
     let io = |error: &std::io::Error| Failure::io(format_args!("reading from {name}"), error);
-    let from = from.unwrap_or(standing.trimmed);
-    if from > standing.durable {
-        let message = format_args!(
-            "LSN {from} lies beyond {}, up to which {name} knows the log to be durable",
-            standing.durable
-        );
+    let from = from.unwrap_or(trimmed);
+    if from > to {
+        let message =
+            format_args!("LSN {from} lies beyond {to}, up to which {name} knows the log to be committed");
         return Err(Failure::new(Status::Refused, message));
     }
     let mut session = client::connect(&member.client, ANSWER)
         .and_then(|stream| Session::new(0, stream))
         .map_err(|error| io(&error))?;
-    session.ask(&Request::Read { from, to: standing.durable }).map_err(|error| io(&error))?;
+    session.ask(&Request::Read { from, to }).map_err(|error| io(&error))?;
     let (mut output, mut hex) = (Output::new(), String::new());
     loop {
         match session.hear(PATIENCE) {
@@ -83,6 +79,26 @@ pub(super) fn run(
                 return Err(io(&std::io::ErrorKind::TimedOut.into()));
             }
         }
+    }
+}
+
+/// The primary, where its log begins, and up to where everything is committed that was acknowledged before now. A primary that has just taken
+/// over knows only with its first commit what is durable: hence a barrier.
+fn at_primary(group: &Group) -> Result<(&MemberConfig, u64, u64), Failure> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let (at, standing) = group.wait_for_primary()?;
+        let member = &group.members()[at];
+        let why = match client::ask(&member.client, &Request::Barrier, PATIENCE) {
+            Ok(Reply::Barrier { end }) => return Ok((member, standing.trimmed, end)),
+            Ok(Reply::Failed { why }) => why,
+            Ok(other) => format!("it answered {other:?}"),
+            Err(error) => error.to_string(),
+        };
+        if Instant::now() > deadline {
+            return Err(Failure::new(Status::System, format_args!("m{} can't commit: {why}", member.number)));
+        }
+        std::thread::sleep(LOOK);
     }
 }
 

@@ -11,7 +11,7 @@ use windlass_store::{Read, Store};
 
 use crate::commit::{CommitError, Level, Reached, Watch, Who, wait_blocking};
 use crate::error::ReadError;
-use crate::log::{Cursor, Items, Record};
+use crate::log::{Cursor, Found, Items, Record};
 
 /// A cursor that adopts the log's history whenever it has grown past what it knew.
 struct Fresh {
@@ -71,6 +71,11 @@ impl NodeReader {
     /// takeover answers [`ReadError::Ended`] at its end: go back to what is durable and read on from there.
     #[expect(clippy::should_implement_trait, reason = "a record borrows from the reader")]
     pub fn next(&mut self) -> Result<Record<'_>, ReadError> {
+        let found = self.found()?;
+        Ok(self.items.record(found))
+    }
+
+    fn found(&mut self) -> Result<Found, ReadError> {
         let limit = self.watch.value();
         if self.items.position() >= limit && self.items.is_empty() {
             let end = self.items.position();
@@ -80,8 +85,7 @@ impl NodeReader {
                 ReadError::AtEnd { end }
             });
         }
-        let found = self.items.advance(limit, &self.folder, self.geometry)?;
-        Ok(self.items.record(found))
+        self.items.advance(limit, &self.folder, self.geometry)
     }
 
     /// The next record, waiting for it on this thread until `deadline`.
@@ -90,15 +94,22 @@ impl NodeReader {
     ///
     /// As [`NodeReader::next`]; `AtEnd` when the deadline has passed, `Ended` when the node was closed and everything is read.
     pub fn next_blocking(&mut self, deadline: Option<Instant>) -> Result<Record<'_>, ReadError> {
-        while let Some(end) = self.at_end() {
-            let watch = Arc::clone(&self.watch);
-            match wait_blocking(&watch, Lsn(end.0 + 1), self.level, Who::Observer, deadline) {
-                Ok(()) => {}
-                Err(CommitError::Deadline { .. }) => return Err(ReadError::AtEnd { end }),
-                Err(_) => break,
+        loop {
+            while let Some(end) = self.at_end() {
+                let watch = Arc::clone(&self.watch);
+                match wait_blocking(&watch, Lsn(end.0 + 1), self.level, Who::Observer, deadline) {
+                    Ok(()) => {}
+                    Err(CommitError::Deadline { .. }) => return Err(ReadError::AtEnd { end }),
+                    Err(_) => return self.next(),
+                }
+            }
+            match self.found() {
+                // What came was filler (an epoch's start, a barrier), which is no record: wait on.
+                Err(ReadError::AtEnd { .. }) => {}
+                Ok(found) => return Ok(self.items.record(found)),
+                Err(error) => return Err(error),
             }
         }
-        self.next()
     }
 
     /// The next record, as a future.
@@ -111,12 +122,19 @@ impl NodeReader {
     ///
     /// May be dropped at any point; the next call gives the same record.
     pub async fn next_async(&mut self) -> Result<Record<'_>, ReadError> {
-        while let Some(end) = self.at_end() {
-            if Reached::new(Arc::clone(&self.watch), Lsn(end.0 + 1), Who::Observer).await.is_err() {
-                break;
+        loop {
+            while let Some(end) = self.at_end() {
+                if Reached::new(Arc::clone(&self.watch), Lsn(end.0 + 1), Who::Observer).await.is_err() {
+                    return self.next();
+                }
+            }
+            match self.found() {
+                // As in `next_blocking`.
+                Err(ReadError::AtEnd { .. }) => {}
+                Ok(found) => return Ok(self.items.record(found)),
+                Err(error) => return Err(error),
             }
         }
-        self.next()
     }
 
     /// Where the next record is looked for.
