@@ -47,6 +47,25 @@ fn a_member_with_a_wrong_secret_stays_out() {
 }
 
 #[test]
+fn a_member_with_other_options_stays_out_and_a_folder_keeps_its_segment_size() {
+    let options = |group: &Group| {
+        NodeOptions::new(group.members[2].id, group.members.clone(), LogId([9; 16]), support::secret())
+            .backup_retention_bytes(8 << 20)
+            .logger(support::logger())
+            .any_filesystem(true)
+    };
+    stays_out(move |_, group| options(group).segment_bytes(2 << 20).allow_replicated(true));
+    stays_out(move |_, group| options(group).segment_bytes(1 << 20).allow_replicated(false));
+    let mut group = Group::start(3);
+    let _primary = group.primary();
+    group.kill(0);
+    let other = group.options(0).segment_bytes(2 << 20);
+    let error = Node::open_or_create(&group.folder_of(0), other).unwrap_err();
+    let found = matches!(error, NodeError::SegmentBytes { expected: 2_097_152, found: 1_048_576, .. });
+    assert!(found, "{error}");
+}
+
+#[test]
 fn a_member_of_another_log_stays_out() {
     stays_out(|_, group| {
         NodeOptions::new(group.members[2].id, group.members.clone(), LogId([8; 16]), support::secret())

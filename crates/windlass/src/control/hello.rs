@@ -3,7 +3,7 @@
 use windlass_engine::{Identity, MESSAGE_VERSION, SLOT_VERSION};
 use windlass_log::{FEATURES_KNOWN, FORMAT_VERSION, LogId, MemberId};
 
-use super::Refused;
+use super::{Refused, Terms};
 
 /// Bytes of a hello.
 pub(crate) const HELLO_BYTES: usize = 64;
@@ -21,16 +21,24 @@ pub(crate) struct Hello {
     /// Of the engine's messages and slots: high and low half.
     pub(crate) protocol_version: u32,
     pub(crate) features: u64,
+    pub(crate) terms: Terms,
 }
 
 impl Hello {
     /// What this build says.
-    pub(crate) fn new(log_id: LogId, from: MemberId, to: MemberId, identity: Identity) -> Hello {
+    pub(crate) fn new(
+        log_id: LogId,
+        from: MemberId,
+        to: MemberId,
+        identity: Identity,
+        terms: Terms,
+    ) -> Hello {
         Hello {
             log_id,
             from,
             to,
             identity,
+            terms,
             format_version: FORMAT_VERSION,
             protocol_version: u32::from(MESSAGE_VERSION) << 16 | u32::from(SLOT_VERSION),
             features: FEATURES_KNOWN,
@@ -42,6 +50,10 @@ impl Hello {
         bytes[..16].copy_from_slice(&self.log_id.0);
         bytes[16] = self.from.0;
         bytes[17] = self.to.0;
+        // A segment size is a power of two.
+        bytes[18] = self.terms.segment_bytes.trailing_zeros().to_le_bytes()[0];
+        bytes[19] = u8::from(self.terms.replicated);
+        bytes[28..32].copy_from_slice(&self.terms.notice_slots.to_le_bytes());
         bytes[20..24].copy_from_slice(&self.format_version.to_le_bytes());
         bytes[24..28].copy_from_slice(&self.protocol_version.to_le_bytes());
         bytes[32..40].copy_from_slice(&self.features.to_le_bytes());
@@ -73,6 +85,11 @@ impl Hello {
             format_version: half(20),
             protocol_version: half(24),
             features: word(32),
+            terms: Terms {
+                segment_bytes: 1_u64.checked_shl(u32::from(bytes[18])).unwrap_or(0),
+                replicated: bytes[19] != 0,
+                notice_slots: half(28),
+            },
         }
     }
 
@@ -102,6 +119,9 @@ impl Hello {
         if peer.to != self.from {
             return Err(Refused::OtherMember { expected: peer.to, found: self.from });
         }
+        if peer.terms != self.terms {
+            return Err(Refused::Terms { expected: self.terms, found: peer.terms });
+        }
         Ok(())
     }
 }
@@ -112,7 +132,8 @@ mod tests {
 
     fn hello(from: u8, to: u8) -> Hello {
         let identity = Identity { incarnation: 5, opening: 6, nonce: 7 };
-        Hello::new(LogId([3; 16]), MemberId(from), MemberId(to), identity)
+        let terms = Terms { segment_bytes: 1 << 20, replicated: true, notice_slots: 16 };
+        Hello::new(LogId([3; 16]), MemberId(from), MemberId(to), identity, terms)
     }
 
     #[test]
@@ -137,5 +158,15 @@ mod tests {
         assert!(matches!(mine.check(&hello(1, 1), known), Err(Refused::Myself { .. })));
         assert!(matches!(mine.check(&hello(9, 1), known), Err(Refused::NotAMember { member: MemberId(9) })));
         assert!(matches!(mine.check(&hello(2, 0), known), Err(Refused::OtherMember { .. })));
+        let same = good.terms;
+        for terms in [
+            Terms { segment_bytes: 1 << 21, ..same },
+            Terms { segment_bytes: 0, ..same },
+            Terms { replicated: false, ..same },
+            Terms { notice_slots: 17, ..same },
+        ] {
+            let refused = mine.check(&Hello { terms, ..good }, known);
+            assert_eq!(refused, Err(Refused::Terms { expected: same, found: terms }));
+        }
     }
 }

@@ -60,6 +60,17 @@ pub trait ControlPlane: Send + 'static {
     fn send(&mut self, peer: MemberId, frame: Frame);
 }
 
+/// What all members of a group must have been given alike, and tell each other in the handshake.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Terms {
+    /// The segment size of the member's log, in bytes: a power of two.
+    pub segment_bytes: u64,
+    /// Whether the group allows the level `Replicated`.
+    pub replicated: bool,
+    /// Slots of a notice ring.
+    pub notice_slots: u32,
+}
+
 /// Why a connection was refused. Each is one line in the log; the peer stays out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Refused {
@@ -137,6 +148,18 @@ pub enum Refused {
         /// Who this is.
         found: MemberId,
     },
+    /// It was given other options.
+    #[error(
+        "its segments have {} bytes, its level replicated is {}, its notice slots are {}; here {}, {}, {}: give all members the same options",
+        found.segment_bytes, allowed(found.replicated), found.notice_slots,
+        expected.segment_bytes, allowed(expected.replicated), expected.notice_slots
+    )]
+    Terms {
+        /// This member's.
+        expected: Terms,
+        /// The peer's.
+        found: Terms,
+    },
     /// Another process from a copy of the same folder is, or was, connected.
     #[error(
         "{member} is known from opening {known} of its folder, this is opening {found} of it or a copy: \
@@ -174,4 +197,8 @@ pub struct Member {
     pub id: MemberId,
     /// The address of its control plane.
     pub address: SocketAddr,
+}
+
+fn allowed(replicated: bool) -> &'static str {
+    if replicated { "allowed" } else { "not allowed" }
 }

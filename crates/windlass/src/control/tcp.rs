@@ -21,7 +21,7 @@ use windlass_log::{LogId, MemberId};
 use super::auth::{self, End, OPENING_BYTES, OpeningError, PROOF_BYTES, Secret};
 use super::hello::{HELLO_BYTES, Hello};
 use super::peers::{Connection, Peers};
-use super::{ControlEvent, ControlPlane, FRAME_BYTES_MAX, Frame, Member, Refused};
+use super::{ControlEvent, ControlPlane, FRAME_BYTES_MAX, Frame, Member, Refused, Terms};
 
 /// The whole handshake takes no longer.
 const HANDSHAKE: Duration = Duration::from_secs(3);
@@ -54,6 +54,8 @@ pub struct ControlOptions {
     pub log_id: LogId,
     /// This process.
     pub identity: Identity,
+    /// What all members must have alike.
+    pub terms: Terms,
     /// The group's secret.
     pub secret: Secret,
     /// Where to listen, bound already.
@@ -103,6 +105,7 @@ impl TcpControl {
             members: options.members,
             log_id: options.log_id,
             identity: options.identity,
+            terms: options.terms,
             secret: options.secret,
             logger: options.logger,
             wake: Box::new(wake),
@@ -160,6 +163,7 @@ struct Shared {
     members: Vec<Member>,
     log_id: LogId,
     identity: Identity,
+    terms: Terms,
     secret: Secret,
     logger: Logger,
     wake: Box<dyn Fn() + Send + Sync>,
@@ -412,7 +416,7 @@ async fn exchange_hellos(
     to: Option<MemberId>,
 ) -> Result<(TcpStream, Hello), Refused> {
     let lost = |_| Refused::Handshake;
-    let mine = |to| Hello::new(shared.log_id, shared.me, to, shared.identity);
+    let mine = |to| Hello::new(shared.log_id, shared.me, to, shared.identity, shared.terms);
     let mut bytes = [0; HELLO_BYTES];
     if let Some(to) = to {
         stream.write_all(&mine(to).encode()).await.map_err(lost)?;

@@ -34,6 +34,7 @@ fn options(sites: &mut [Site], me: usize) -> ControlOptions {
         members: sites.iter().map(|site| site.member).collect(),
         log_id: LogId([7; 16]),
         identity: identity(me as u64, 1),
+        terms: Terms { segment_bytes: 1 << 20, replicated: false, notice_slots: 16 },
         secret: Secret::new(*b"a secret of the group").unwrap(),
         listener: sites[me].listener.take().unwrap(),
         logger: Logger::root(slog::Discard, slog::o!()),
@@ -164,7 +165,7 @@ fn garbage_before_or_after_the_proof_closes_the_connection_and_nothing_else() {
     let mut proof = [0; PROOF_BYTES];
     stream.read_exact(&mut proof).unwrap();
     assert!(auth::proves(&options_b.secret, End::Listener, &ours, &theirs, &proof));
-    let hello = Hello::new(options_b.log_id, MemberId(1), MemberId(0), identity(1, 1));
+    let hello = Hello::new(options_b.log_id, MemberId(1), MemberId(0), identity(1, 1), options_b.terms);
     stream.write_all(&hello.encode()).unwrap();
     let mut answer = [0; HELLO_BYTES + 1];
     stream.read_exact(&mut answer).unwrap();

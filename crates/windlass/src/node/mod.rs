@@ -37,7 +37,7 @@ use self::events::Events;
 use self::threads::Threads;
 use crate::clock::MonotonicClock;
 use crate::commit::{CommitError, Committed, Level, Stopped};
-use crate::control::{ControlError, ControlOptions, TcpControl};
+use crate::control::{ControlError, ControlOptions, TcpControl, Terms};
 use crate::driver::{self, Driver, DriverError, DriverOptions, GroupMeters, GroupMetrics, Port, Request};
 use crate::error::{AppendError, Outcome, ReadError, TrimError};
 use crate::log::{Log, random_surroundings};
@@ -64,6 +64,19 @@ pub enum NodeError {
         expected: MemberId,
         /// Whose it is.
         found: MemberId,
+    },
+    /// The folder was made with segments of another size: give the member's options this size, as all members.
+    #[error(
+        "{} has segments of {found} bytes, the options say {expected}: a log keeps the size it was made with, the same for all members",
+        folder.display()
+    )]
+    SegmentBytes {
+        /// The folder.
+        folder: PathBuf,
+        /// The options'.
+        expected: u64,
+        /// The folder's.
+        found: u64,
     },
     /// The folder holds the log of one node alone.
     #[error("{} holds a log that belongs to no group: open it as a log, or start the member in an empty folder", folder.display())]
@@ -284,6 +297,10 @@ impl Node {
         if superblock.member != options.me {
             let (expected, found) = (options.me, superblock.member);
             return Err(NodeError::OtherMember { folder: folder.to_path_buf(), expected, found });
+        }
+        if superblock.segment_bytes != options.segment_bytes {
+            let (expected, found) = (options.segment_bytes, superblock.segment_bytes);
+            return Err(NodeError::SegmentBytes { folder: folder.to_path_buf(), expected, found });
         }
         start(store, opened, &around, options)
     }
@@ -667,6 +684,11 @@ fn start(
             members: options.members.clone(),
             log_id: options.log_id,
             identity,
+            terms: Terms {
+                segment_bytes: store.geometry().segment_bytes(),
+                replicated: options.replicated,
+                notice_slots: options.limits.notice_slots,
+            },
             secret: options.secret.clone(),
             listener,
             logger: logger.clone(),
