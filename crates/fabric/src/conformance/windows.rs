@@ -241,6 +241,10 @@ pub(super) fn revoked_under_fire<F: Fabric>(side: &mut Side<'_, F>) -> Outcome {
                 match connection.post(&[write(1, local(&region, 0, bytes), remote.at(0))]) {
                     Ok(()) => {}
                     Err(error) if matches!(error.problem, PostProblem::QueueFull { .. }) => {}
+                    // The peer went away between two writes.
+                    Err(error) if matches!(error.problem, PostProblem::State { .. }) => {
+                        break Status::PeerGone;
+                    }
                     Err(error) => panic!("{error}"),
                 }
                 let completion = side.next(connection.id(), false);

@@ -206,7 +206,7 @@ where
     F: Fabric,
     D: Disk,
 {
-    /// However it goes, nobody waits for it for ever. [`Driver::shut_down`] has said so already, unless the pump panicked.
+    /// However it goes, nobody waits for it for ever. `shut_down` has said so already, unless the pump panicked.
     fn drop(&mut self) {
         if let Some(lead) = &self.lead {
             lead.tenure.fail(&Failure::Store { what: "the node's pump", cause: "it is gone".into() });
