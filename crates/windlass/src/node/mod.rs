@@ -26,7 +26,7 @@ use windlass_engine::{Config, Identity, Input, Role, Status, StopReason};
 use windlass_log::{Epoch, Geometry, GeometryError, LogId, Lsn, MemberId};
 use windlass_store::disk::{Disk, Errno, RealDisk};
 use windlass_store::{
-    CopiedFolder, DiskCall, DiskError, Founding, Opened, Store, StoreError, Surroundings, UnsafeFilesystem,
+    CopiedFolder, DiskCall, DiskError, Founding, Opened, Store, StoreError, UnsafeFilesystem,
 };
 
 pub use events::{NodeEvent, NodeEvents};
@@ -277,7 +277,7 @@ impl Node {
             configuration: driver::state::encode(&[]),
         };
         let (store, opened) = Store::create(disk, &founding, &around, &store_options(&options))?;
-        start(store, opened, &around, options)
+        start(store, opened, options)
     }
 
     /// Opens the member in `folder` and starts it.
@@ -302,7 +302,7 @@ impl Node {
             let (expected, found) = (options.segment_bytes, superblock.segment_bytes);
             return Err(NodeError::SegmentBytes { folder: folder.to_path_buf(), expected, found });
         }
-        start(store, opened, &around, options)
+        start(store, opened, options)
     }
 
     /// Opens the member in `folder`, or makes one if the folder is absent or empty.
@@ -642,13 +642,7 @@ fn random_u64() -> Result<u64, NodeError> {
 }
 
 /// Starts a member on an open store.
-fn start(
-    store: Store<RealDisk>,
-    opened: Opened,
-    around: &Surroundings,
-    options: NodeOptions,
-) -> Result<Node, NodeError> {
-    let _ = around;
+fn start(store: Store<RealDisk>, opened: Opened, options: NodeOptions) -> Result<Node, NodeError> {
     let Some(address) = options.address() else { return Err(NodeError::Members { me: options.me }) };
     let listener = TcpListener::bind(address).map_err(|source| NodeError::Listen { address, source })?;
     let logger = options.logger.new(o!("member" => options.me.to_string()));
