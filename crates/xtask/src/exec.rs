@@ -10,6 +10,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use crate::Context;
+use crate::failures;
 
 /// Lines of a failed command that go to the terminal.
 const TAIL_LINES: usize = 120;
@@ -76,13 +77,13 @@ impl Run {
         self
     }
 
-    /// A failure is expected or judged by the caller: its output is not printed.
+    /// A failure is expected or judged by the caller: its output is neither printed nor noted.
     pub(crate) fn quiet_failure(mut self) -> Run {
         self.quiet_failure = true;
         self
     }
 
-    /// Runs it. The output is kept as `target/xtask/NAME.log`.
+    /// Runs it. The output is kept as `target/xtask/NAME.log`; what failed in it is noted for the end of the report.
     pub(crate) fn finish(mut self, context: &Context, name: &str) -> Finished {
         println!("   $ {}", self.text);
         let log_path = context.logs.join(format!("{name}.log"));
@@ -94,6 +95,7 @@ impl Run {
                 println!("   | {line}");
             }
             println!("   {}; whole output: {}", finished.how, log_path.display());
+            context.note(failures::in_output(&finished.output));
         }
         finished
     }
@@ -223,7 +225,7 @@ mod tests {
     fn context() -> (tempfile::TempDir, Context) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().to_path_buf();
-        (folder, Context { root: path.clone(), logs: path })
+        (folder, Context::new(path.clone(), path))
     }
 
     #[test]

@@ -23,6 +23,7 @@ use clap::Args;
 
 use crate::Context;
 use crate::exec::Run;
+use crate::failures;
 use crate::install::{self, BUILD_PACKAGES};
 use crate::report::{Cure, Outcome};
 use crate::tally::Tally;
@@ -233,6 +234,10 @@ fn verbs_tests(context: &Context, arguments: &Arguments) -> Outcome {
             Some(status) => format!("the tests ended with status {status}"),
             None => format!("the guest did not finish: {}", came.how),
         };
+        if came.status.is_some() {
+            // Otherwise the machine itself failed, which was noted as any command's failure is.
+            context.note(failures::in_output(&came.output));
+        }
         return Outcome::Failed { tally: sum, why };
     }
     Outcome::Passed(sum)

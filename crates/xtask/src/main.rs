@@ -2,7 +2,7 @@
 //!
 //! * `cargo xtask test` runs every check there is, as a list of named steps ([`steps`]). A step passes, fails, or is
 //!   SKIPPED with the reason and the command that would cure it; with `--install` the cures are applied first
-//!   ([`install`]). The last line is `N passed, N failed, N skipped`: test cases as their runners count them, and one
+//!   ([`install`]). At the end stands what failed ([`failures`]). The last line is `N passed, N failed, N skipped`: test cases as their runners count them, and one
 //!   for each step that has none.
 //! * `cargo xtask guest` boots a virtual machine with a kernel RDMA device and runs what needs one ([`guest`]).
 //! * `cargo xtask bench` runs the benchmarks of `benches/`.
@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod exec;
+mod failures;
 mod guest;
 mod install;
 mod metadata;
@@ -19,10 +20,13 @@ mod source;
 mod steps;
 mod tally;
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+use crate::failures::Failure;
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "What continuous integration runs")]
@@ -61,6 +65,25 @@ pub(crate) struct Context {
     pub(crate) root: PathBuf,
     /// Where the whole output of each command is kept: `target/xtask`.
     pub(crate) logs: PathBuf,
+    /// What failed in the step that is running, to be repeated at the end.
+    failures: RefCell<Vec<Failure>>,
+}
+
+impl Context {
+    /// Where nothing has failed yet.
+    pub(crate) fn new(root: PathBuf, logs: PathBuf) -> Context {
+        Context { root, logs, failures: RefCell::default() }
+    }
+
+    /// Notes what failed, for the end of the report.
+    pub(crate) fn note(&self, failures: impl IntoIterator<Item = Failure>) {
+        self.failures.borrow_mut().extend(failures);
+    }
+
+    /// What was noted since the last call.
+    pub(crate) fn noted(&self) -> Vec<Failure> {
+        self.failures.take()
+    }
 }
 
 fn main() -> ExitCode {
@@ -70,7 +93,7 @@ fn main() -> ExitCode {
         eprintln!("cannot make {}: {error}", logs.display());
         return ExitCode::FAILURE;
     }
-    let context = Context { root, logs };
+    let context = Context::new(root, logs);
     match Arguments::parse().task {
         Task::Test { list: true, .. } => {
             for step in steps::ALL {
@@ -106,7 +129,7 @@ fn test(context: &Context, install: bool, only: &[String]) -> ExitCode {
             report.run(step, context);
         }
     }
-    report.print();
+    report.print(context);
     if report.good() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

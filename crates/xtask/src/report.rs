@@ -1,8 +1,9 @@
-//! What the steps came to: a line for each as it ends, a table at the end, and the closing line.
+//! What the steps came to: a line for each as it ends, a table at the end, what failed, and the closing line.
 
 use std::time::{Duration, Instant};
 
 use crate::Context;
+use crate::failures::{self, Failure};
 use crate::tally::Tally;
 
 /// A named part of `cargo xtask test`.
@@ -66,6 +67,7 @@ pub(crate) struct Report {
 struct Row {
     name: &'static str,
     outcome: Outcome,
+    failures: Vec<Failure>,
     time: Duration,
 }
 
@@ -80,7 +82,8 @@ impl Report {
         println!("== {}: {}", step.name, step.about);
         let start = Instant::now();
         let outcome = (step.run)(context);
-        let row = Row { name: step.name, outcome: self.judge(outcome), time: start.elapsed() };
+        let (outcome, failures) = (self.judge(outcome), context.noted());
+        let row = Row { name: step.name, outcome, failures, time: start.elapsed() };
         println!("== {}", row.line());
         self.rows.push(row);
     }
@@ -117,14 +120,26 @@ impl Report {
         sum
     }
 
-    /// Prints the table and the closing line.
-    pub(crate) fn print(&self) {
+    /// Prints the table, what failed, and the closing line.
+    pub(crate) fn print(&self, context: &Context) {
         println!();
-        for row in &self.rows {
-            println!("{}", row.line());
+        for line in self.lines(context) {
+            println!("{line}");
+        }
+    }
+
+    /// What failed stands behind the table: whoever sees only the end of a long output sees that.
+    fn lines(&self, context: &Context) -> Vec<String> {
+        let mut lines: Vec<String> = self.rows.iter().map(Row::line).collect();
+        let failed = self.rows.iter().filter(|row| matches!(row.outcome, Outcome::Failed { .. }));
+        let failed: Vec<&Row> = failed.filter(|row| !row.failures.is_empty()).collect();
+        let logs = context.logs.display().to_string();
+        for row in &failed {
+            lines.extend(failures::told(row.name, &logs, &row.failures, failed.len()));
         }
         let sum = self.sum();
-        println!("{} passed, {} failed, {} skipped", sum.passed, sum.failed, sum.skipped);
+        lines.push(format!("{} passed, {} failed, {} skipped", sum.passed, sum.failed, sum.skipped));
+        lines
     }
 }
 
@@ -159,12 +174,13 @@ fn cases(tally: Tally) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exec::Run;
 
     fn report(strict: bool, outcomes: &[Outcome]) -> Report {
         let mut report = Report::new(strict);
         for outcome in outcomes {
             let outcome = report.judge(outcome.clone());
-            report.rows.push(Row { name: "step", outcome, time: Duration::ZERO });
+            report.rows.push(Row { name: "step", outcome, failures: Vec::new(), time: Duration::ZERO });
         }
         report
     }
@@ -194,6 +210,60 @@ mod tests {
     fn a_failed_case_fails_a_step_that_calls_itself_passed() {
         let report = report(false, &[Outcome::Passed(Tally { passed: 9, failed: 1, skipped: 0 })]);
         assert!(!report.good());
+    }
+
+    /// A step that runs this command as Rust's tests are run.
+    fn step(name: &'static str, run: fn(&Context) -> Outcome) -> Step {
+        Step { name, about: "", run }
+    }
+
+    fn failing(context: &Context) -> Outcome {
+        let script = "echo 'test kept ... ok'; echo 'test a::lost ... FAILED'
+            printf '%s\\n' 'failures:' '---- a::lost stdout ----'
+            echo \"thread 'a::lost' (3) panicked at src/kill.rs:45:9:\"; echo '3 of 9 are there'
+            echo 'test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out'
+            for line in $(seq 200); do echo noise $line; done; exit 101";
+        crate::steps::tests(Run::new(context, "sh", &["-c", script]), context, "failing")
+    }
+
+    #[test]
+    fn what_failed_stands_between_the_table_and_the_counts() {
+        let folder = tempfile::tempdir().unwrap();
+        let context = Context::new(folder.path().to_path_buf(), folder.path().to_path_buf());
+        let mut report = Report::new(false);
+        report.run(&step("failing", failing), &context);
+        report.run(&step("passing", |_| Outcome::passed()), &context);
+        let told = |context: &Context| crate::steps::told(context, &["a.rs: too long".to_string()], 7);
+        report.run(&step("told", told), &context);
+        let lines = report.lines(&context);
+        let logs = folder.path().display();
+        assert_eq!(
+            lines[3..],
+            [
+                format!("failed in failing (whole output: {logs}):"),
+                "  a::lost".to_string(),
+                "      panicked at src/kill.rs:45:9:".to_string(),
+                "      3 of 9 are there".to_string(),
+                format!("failed in told (whole output: {logs}):"),
+                "  a.rs: too long".to_string(),
+                "2 passed, 2 failed, 0 skipped".to_string(),
+            ]
+        );
+    }
+
+    #[test]
+    fn what_a_step_that_passed_has_noted_is_not_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let context = Context::new(folder.path().to_path_buf(), folder.path().to_path_buf());
+        let noting = |context: &Context| {
+            Run::new(context, "sh", &["-c", "exit 1"]).finish(context, "tried");
+            context.note([Failure::named("only tried")]);
+            Outcome::passed()
+        };
+        let mut report = Report::new(false);
+        report.run(&step("noting", noting), &context);
+        assert!(context.noted().is_empty(), "it would count against the next step");
+        assert_eq!(report.lines(&context).len(), 2);
     }
 
     #[test]

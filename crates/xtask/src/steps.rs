@@ -11,6 +11,11 @@ mod no_std;
 
 use crate::report::Step;
 
+#[cfg(test)]
+pub(crate) use cargo::tests;
+#[cfg(test)]
+pub(crate) use layout::told;
+
 /// Every step.
 pub(crate) const ALL: &[Step] = &[
     Step { name: "fmt", about: "every file is as rustfmt would write it", run: cargo::fmt },

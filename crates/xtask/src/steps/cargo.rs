@@ -84,7 +84,7 @@ pub(super) fn deny(context: &Context) -> Outcome {
 }
 
 /// A run of Rust's test harness: the result lines are shown and summed.
-pub(super) fn tests(run: Run, context: &Context, name: &str) -> Outcome {
+pub(crate) fn tests(run: Run, context: &Context, name: &str) -> Outcome {
     let finished = run.limit(TEST_LIMIT).show(worth_reading).finish(context, name);
     let tally = Tally::from_output(&finished.output);
     if finished.success { Outcome::Passed(tally) } else { Outcome::Failed { tally, why: finished.how } }

@@ -25,7 +25,7 @@ pub(super) fn run(context: &Context) -> Outcome {
         sources.iter().filter(|source| cites(source)).flat_map(|source| design.unknown_in(source)).collect();
     complaints.extend(design.missing());
     complaints.extend(design.tests_not_in(&sources));
-    told(&complaints, 3)
+    told(context, &complaints, 3)
 }
 
 /// Files whose citations are held: code and the pages beside DESIGN.md (which says itself how it is cited). This module's own

@@ -73,7 +73,7 @@ pub(super) fn smoke(context: &Context) -> Outcome {
         .iter()
         .filter_map(|target| run(context, &built.join(TARGET).join("release"), target))
         .collect();
-    told(&complaints, targets.len())
+    told(context, &complaints, targets.len())
 }
 
 /// What a run of `target` found, if anything.

@@ -75,7 +75,7 @@ pub(super) fn run(context: &Context) -> Outcome {
         }
         complaints.extend(std_in_tree(package, &tree.output));
     }
-    told(&complaints, 1 + WITHOUT_STD.len())
+    told(context, &complaints, 1 + WITHOUT_STD.len())
 }
 
 fn wrong_edges(metadata: &Metadata) -> Vec<String> {

@@ -1,6 +1,7 @@
 //! What style this repository promises of itself that no lint holds.
 
 use crate::Context;
+use crate::failures::Failure;
 use crate::report::Outcome;
 use crate::source::{self, Source};
 use crate::tally::Tally;
@@ -65,14 +66,15 @@ pub(super) fn run(context: &Context) -> Outcome {
         complaints.extend(sources.iter().flat_map(check));
     }
     complaints.extend(orphans(&sources));
-    told(&complaints, checks.len() + 1)
+    told(context, &complaints, checks.len() + 1)
 }
 
 /// The outcome of a check that makes complaints: each is printed, each is a failed case.
-pub(super) fn told(complaints: &[String], checks: usize) -> Outcome {
+pub(crate) fn told(context: &Context, complaints: &[String], checks: usize) -> Outcome {
     for complaint in complaints {
         println!("   {complaint}");
     }
+    context.note(complaints.iter().map(|complaint| Failure::named(complaint)));
     let count = |number: usize| u64::try_from(number).expect("fits");
     match complaints.first() {
         None => Outcome::Passed(Tally { passed: count(checks), ..Tally::default() }),

@@ -24,7 +24,7 @@ pub(super) fn run(context: &Context) -> Outcome {
     if control.success || !control.output.contains("`panic_impl`") {
         complaints.push("a dependency that brings std was not found out: the check is blind".to_string());
     }
-    told(&complaints, 2)
+    told(context, &complaints, 2)
 }
 
 fn build(context: &Context, name: &str, more: &[&str], expected_to_fail: bool) -> Finished {
