@@ -60,6 +60,30 @@ pub enum Transfer {
     },
 }
 
+impl Transfer {
+    /// The transfers that are right for both.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Any, both) | (both, Self::Any) => both,
+            (Self::WholePages { page_bytes: one }, Self::WholePages { page_bytes: two }) => {
+                Self::WholePages { page_bytes: if one > two { one } else { two } }
+            }
+        }
+    }
+
+    /// Whether a transfer of `bytes` at `offset` of a mapped file is one of them.
+    #[must_use]
+    pub const fn allows(self, offset: u64, bytes: u64) -> bool {
+        match self {
+            Self::Any => true,
+            Self::WholePages { page_bytes } => {
+                offset.is_multiple_of(page_bytes as u64) && bytes.is_multiple_of(page_bytes as u64)
+            }
+        }
+    }
+}
+
 /// What a provider, as opened, can do. Constant over its life.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capabilities {
@@ -68,9 +92,11 @@ pub struct Capabilities {
     /// Type-2 windows can be allocated. Where not, revoke by destroying the connection and dropping the region, and
     /// hand out [`Region::remote`](crate::Region::remote).
     pub windows: bool,
-    /// Which transfers with a mapped file are right.
+    /// Which transfers with this end's mapped files are right. What holds between two ends is
+    /// [`Connection::transfer`](crate::Connection::transfer).
     pub transfer: Transfer,
-    /// Mapped files cannot be registered for remote writing: register a pinned image of the live segment instead.
+    /// Mapped files cannot be registered for remote writing: register a pinned image of the live segment instead. They can still be
+    /// registered with [`Access::NONE`], to send from.
     pub staged_image: bool,
     /// Write with immediate is there. Where not, a send carries the notice.
     pub immediate: bool,
@@ -90,4 +116,28 @@ pub struct Capabilities {
     pub reads_in_flight_max: u32,
     /// Largest completion queue, in completions.
     pub completions_max: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_ends_do_what_both_can() {
+        let (small, large) =
+            (Transfer::WholePages { page_bytes: 4096 }, Transfer::WholePages { page_bytes: 16384 });
+        assert_eq!(Transfer::Any.and(Transfer::Any), Transfer::Any);
+        assert_eq!(Transfer::Any.and(small), small);
+        assert_eq!(large.and(Transfer::Any), large);
+        assert_eq!(large.and(small), large);
+        assert_eq!(small.and(large), large);
+    }
+
+    #[test]
+    fn whole_pages_begin_and_end_at_pages() {
+        let pages = Transfer::WholePages { page_bytes: 4096 };
+        assert!(pages.allows(8192, 4096) && pages.allows(0, 0));
+        assert!(!pages.allows(8192, 4095) && !pages.allows(8193, 4096));
+        assert!(Transfer::Any.allows(1, 1));
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::capability::Access;
+use crate::capability::{Access, Transfer};
 use crate::error::{BindError, ConnectError, InvalidateError, PostError};
 use crate::provider::{Region, Window};
 use crate::request::{Receive, RemoteRange, Request};
@@ -86,6 +86,38 @@ pub struct Outstanding {
     pub receives: u32,
 }
 
+/// What a connection has posted since it was made: the price of what was sent. Counts only go up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Counters {
+    /// Chains that were handed to the device (or sent), one doorbell each, however long. A bind or an invalidation is a chain of one.
+    pub doorbells: u64,
+    /// Requests in them.
+    pub requests: u64,
+    /// Those among the requests whose success makes a completion.
+    pub signalled: u64,
+    /// Payload bytes that this end's processor copied while posting: of a device, what was [`Source::Inline`](crate::Source::Inline).
+    pub copied_bytes: u64,
+}
+
+impl Counters {
+    /// Counts the posted part of a chain, as a device does it: one doorbell, and only inline payloads copied.
+    pub fn count<R>(&mut self, posted: &[Request<'_, R>]) {
+        self.doorbells += u64::from(!posted.is_empty());
+        for request in posted {
+            self.requests += 1;
+            self.signalled += u64::from(request.signalled);
+            self.copied_bytes += request.operation.inline_bytes();
+        }
+    }
+
+    /// Counts a signalled request posted by itself without a payload: a bind, an invalidation.
+    pub const fn count_one(&mut self) {
+        self.doorbells += 1;
+        self.requests += 1;
+        self.signalled += 1;
+    }
+}
+
 /// An ordered reliable connection: one queue of requests, one of receives.
 ///
 /// Dropping it is [`destroy`](Self::destroy).
@@ -116,6 +148,16 @@ pub trait Connection: Send + 'static {
     /// What has been posted and not yet given back. After [`close`](Self::close), or in `Error`, both fall to zero by polling: then
     /// the connection is drained.
     fn outstanding(&self) -> Outstanding;
+
+    /// Which transfers between mapped files of the two ends are right: those that both ends' devices can do
+    /// ([`Capabilities::transfer`](crate::Capabilities)). Before [`connect`](Self::connect) it is this end's own word.
+    ///
+    /// Memory that is not a mapped file takes any transfer. A provider refuses a source or target of this end that breaks it
+    /// ([`PostProblem::NotWholePages`](crate::PostProblem)); the place in the peer's memory is the caller's to keep right.
+    fn transfer(&self) -> Transfer;
+
+    /// What it has posted since it was made.
+    fn counters(&self) -> Counters;
 
     /// Posts a chain of requests with one doorbell, in order. Does not wait, does not allocate.
     ///

@@ -195,6 +195,19 @@ pub enum PostProblem {
     /// The region does not allow to be written.
     #[error("the region is registered without local write access")]
     RegionAccess,
+    /// A stretch of a mapped file that the device would misplace. Remedy: transfer whole pages
+    /// ([`Connection::transfer`](crate::Connection::transfer)).
+    #[error(
+        "[{offset}, +{bytes}) of a mapped file: this device transfers whole pages of {page_bytes} bytes alone"
+    )]
+    NotWholePages {
+        /// From where.
+        offset: u64,
+        /// How long.
+        bytes: u32,
+        /// The page.
+        page_bytes: u32,
+    },
     /// More inline bytes than the connection was made for. Remedy: send from a region.
     #[error("{bytes} inline bytes, the connection allows {inline_bytes}")]
     InlineTooLong {

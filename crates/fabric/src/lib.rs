@@ -42,7 +42,9 @@ mod request;
 
 pub use capability::{Access, Capabilities, Transfer};
 pub use completion::{Completion, CompletionQueue, Opcode, Status, Wake, Woken};
-pub use connection::{Connection, ConnectionId, ConnectionOptions, ConnectionState, ErrorCause, Outstanding};
+pub use connection::{
+    Connection, ConnectionId, ConnectionOptions, ConnectionState, Counters, ErrorCause, Outstanding,
+};
 pub use error::{
     AllocateError, BindError, BindProblem, CompletionQueueError, ConnectError, CreateError, InvalidateError,
     PollError, PostError, PostProblem, RegisterError,

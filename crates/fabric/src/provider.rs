@@ -1,5 +1,6 @@
 //! An opened provider, its regions and its windows.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::capability::{Access, Capabilities};
@@ -69,6 +70,14 @@ pub trait Region: Send + Sync + 'static {
     /// The whole region as its peers name it, where it was registered with remote access; good on every connection of the
     /// fabric until the region is dropped. For devices without windows; otherwise hand out windows.
     fn remote(&self) -> Option<RemoteRange>;
+
+    /// Asks the device to bring the bytes `[start, end)` in ahead of writes to them, where it takes memory in on demand: the first write
+    /// to a page then does not wait for a fault. Advice alone: it does not wait, changes no byte, and a page may go again. Whether
+    /// the device took it; `false` where there is nothing to bring in.
+    fn prefetch(&self, range: Range<u64>) -> bool {
+        let _ = range;
+        false
+    }
 }
 
 /// A type-2 memory window.

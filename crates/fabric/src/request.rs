@@ -162,6 +162,28 @@ pub enum Operation<'a, R> {
     },
 }
 
+impl<R> Operation<'_, R> {
+    /// Where the payload comes from; a read has none.
+    #[must_use]
+    pub const fn source(&self) -> Option<&Source<'_, R>> {
+        match self {
+            Self::Write { source, .. } | Self::WriteImmediate { source, .. } | Self::Send { source, .. } => {
+                Some(source)
+            }
+            Self::Read { .. } => None,
+        }
+    }
+
+    /// Bytes that posting copies.
+    #[must_use]
+    pub fn inline_bytes(&self) -> u64 {
+        match self.source() {
+            Some(Source::Inline(bytes)) => u64::try_from(bytes.len()).unwrap_or(u64::MAX),
+            Some(Source::Region(_)) | None => 0,
+        }
+    }
+}
+
 impl<R> Clone for Operation<'_, R> {
     fn clone(&self) -> Self {
         *self

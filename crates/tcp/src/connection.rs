@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use windlass_fabric::{
     Access, BindError, BindProblem, Completion, ConnectError, Connection, ConnectionId, ConnectionState,
-    ErrorCause, InvalidateError, Local, Opcode, Operation, Outstanding, PostError, PostProblem, Receive,
-    Remote, RemoteKey, RemoteRange, Request, Source, Status, Window,
+    Counters, ErrorCause, InvalidateError, Local, Opcode, Operation, Outstanding, PostError, PostProblem,
+    Receive, Remote, RemoteKey, RemoteRange, Request, Source, Status, Transfer, Window,
 };
 
 use crate::dial::Dial;
@@ -25,13 +25,14 @@ use crate::requester::{Posting, Requester};
 pub struct TcpConnection {
     link: Arc<Link>,
     endpoint: [u8; ENDPOINT_BYTES],
+    counters: Counters,
     /// Keeps the acceptor at work until the last connection is gone.
     _acceptor: Arc<Acceptor>,
 }
 
 impl TcpConnection {
     pub(crate) fn new(link: Arc<Link>, endpoint: &Endpoint, acceptor: Arc<Acceptor>) -> Self {
-        Self { link, endpoint: endpoint.encode(), _acceptor: acceptor }
+        Self { link, endpoint: endpoint.encode(), counters: Counters::default(), _acceptor: acceptor }
     }
 
     fn post_one(
@@ -227,6 +228,14 @@ impl Connection for TcpConnection {
         }
     }
 
+    fn transfer(&self) -> Transfer {
+        Transfer::Any
+    }
+
+    fn counters(&self) -> Counters {
+        self.counters
+    }
+
     fn post(&mut self, chain: &[Request<'_, TcpRegion>]) -> Result<(), PostError> {
         if chain.is_empty() {
             return Ok(());
@@ -241,6 +250,14 @@ impl Connection for TcpConnection {
             }
         }
         requester.flush(&self.link);
+        drop(requester);
+        let posted = result.as_ref().map_or_else(|error: &PostError| error.posted, |()| chain.len());
+        self.counters.count(&chain[..posted]);
+        // No device: what is not inline is copied too, into the socket.
+        let sources = chain[..posted].iter().filter_map(|request| request.operation.source());
+        self.counters.copied_bytes += sources
+            .map(|source| if matches!(source, Source::Region(_)) { source.bytes() } else { 0 })
+            .sum::<u64>();
         result
     }
 
@@ -298,6 +315,7 @@ impl Connection for TcpConnection {
         self.check_send(&requester, 1).map_err(BindProblem::Post)?;
         let key = window.next_key();
         window.bound = Some(Arc::downgrade(&self.link));
+        self.counters.count_one();
         self.link.grant(Grant { key, region: Arc::clone(inner), start: range.start, end: range.end, access });
         self.post_local(&mut requester, id, Opcode::Bind);
         Ok(RemoteRange { address: range.start, bytes: range.end - range.start, key: RemoteKey(key) })
@@ -311,6 +329,7 @@ impl Connection for TcpConnection {
         let mut requester = lock(&self.link.requester);
         self.check_send(&requester, 1).map_err(InvalidateError::Post)?;
         // Waits for the piece that is landing, if there is one; what is left of its message is refused.
+        self.counters.count_one();
         self.link.withdraw(window.key());
         window.bound = None;
         self.post_local(&mut requester, id, Opcode::Invalidate);

@@ -12,9 +12,9 @@ use std::sync::Arc;
 use ibverbs_sys as sys;
 use sys::{ibv_qp_attr_mask as mask, ibv_qp_state as qps, ibv_wr_opcode as wr};
 use windlass_fabric::{
-    Access, BindError, BindProblem, ConnectError, ConnectionId, ConnectionOptions, ConnectionState,
+    Access, BindError, BindProblem, ConnectError, ConnectionId, ConnectionOptions, ConnectionState, Counters,
     CreateError, ErrorCause, InvalidateError, Local, Opcode, Operation, Outstanding, PostError, PostProblem,
-    Receive, Remote, RemoteKey, RemoteRange, Request, Source,
+    Receive, Remote, RemoteKey, RemoteRange, Request, Source, Transfer,
 };
 
 use crate::device::{PortAddress, resolve_again};
@@ -63,6 +63,7 @@ pub struct VerbsConnection {
     message_bytes_max: u32,
     window_bytes_max: u64,
     windows_hold: bool,
+    counters: Counters,
     /// Windows whose last bind may have been on this connection.
     windows: Vec<Arc<WindowCore>>,
     /// Work requests of the chain being posted; as many as the send queue is deep, made once.
@@ -321,6 +322,7 @@ impl VerbsConnection {
             message_bytes_max: maker.message_bytes_max,
             window_bytes_max: maker.window_bytes_max,
             windows_hold: maker.windows_hold,
+            counters: Counters::default(),
             windows: Vec::with_capacity(16),
             sends: vec![sys::ibv_send_wr::default(); send_depth].into_boxed_slice(),
             send_places: vec![sys::ibv_sge::default(); send_depth].into_boxed_slice(),
@@ -461,6 +463,7 @@ impl VerbsConnection {
         work.send_flags = sys::ibv_send_flags::IBV_SEND_SIGNALED.0;
         self.sends[0] = work;
         self.slots.sends.fill(sequence, id, opcode);
+        self.counters.count_one();
         match self.ring(sequence, 1) {
             Ok(()) => Ok(sequence),
             // Taken, whatever the doorbell said: it will complete, as flushed.
@@ -529,6 +532,14 @@ impl windlass_fabric::Connection for VerbsConnection {
         Outstanding { sends: self.slots.sends.outstanding(), receives: self.slots.receives.outstanding() }
     }
 
+    fn transfer(&self) -> Transfer {
+        Transfer::Any
+    }
+
+    fn counters(&self) -> Counters {
+        self.counters
+    }
+
     fn post(&mut self, chain: &[Request<'_, VerbsRegion>]) -> Result<(), PostError> {
         let refuse = |problem| PostError { posted: 0, problem };
         self.may_post().map_err(refuse)?;
@@ -547,7 +558,9 @@ impl windlass_fabric::Connection for VerbsConnection {
             }
             built += 1;
         }
-        self.ring(start, built)?;
+        let rung = self.ring(start, built);
+        self.counters.count(&chain[..rung.as_ref().map_or_else(|error| error.posted, |()| built)]);
+        rung?;
         problem.map_or(Ok(()), |problem| Err(PostError { posted: built, problem }))
     }
 

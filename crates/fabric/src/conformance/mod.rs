@@ -137,6 +137,8 @@ macro_rules! __conformance_cases {
             ReceiverNotReady receiver_not_ready two_sided false;
             /// One doorbell, many requests, one completion.
             ChainedPosts chained_posts queues false;
+            /// A batch costs one doorbell and one completion, by the connection's own counters, and nothing is copied beyond what is inline.
+            CountedBatch counted_batch queues false;
             /// A full queue refuses a chain whole; unsignalled slots come back with a later signalled one.
             QueueFull queue_full queues false;
             /// A full receive queue refuses; consumed receives give their slots back.

@@ -7,8 +7,8 @@ use super::one_sided::lacking;
 use super::side::{LIMIT, Side, local, read, unsignalled, untouched, write, write_immediate};
 use crate::{
     Access, Completion, CompletionQueue, CompletionQueueError, ConnectError, Connection, ConnectionOptions,
-    ConnectionState, CreateError, Fabric, Local, Operation, PostProblem, Receive, RegisterError, RemoteKey,
-    RemoteRange, Request, Source, Status, Wake, Woken,
+    ConnectionState, Counters, CreateError, Fabric, Local, Operation, PostProblem, Receive, RegisterError,
+    RemoteKey, RemoteRange, Request, Source, Status, Wake, Woken,
 };
 
 pub(super) fn chained_posts<F: Fabric>(side: &mut Side<'_, F>) -> Outcome {
@@ -44,6 +44,59 @@ pub(super) fn chained_posts<F: Fabric>(side: &mut Side<'_, F>) -> Outcome {
         }
         untouched(&*memory, 8 * depth..4096, 0);
     }
+    Outcome::Passed
+}
+
+pub(super) fn counted_batch<F: Fabric>(side: &mut Side<'_, F>) -> Outcome {
+    const BATCHES: u64 = 5;
+    if let Some(skipped) = lacking(side, true) {
+        return skipped;
+    }
+    let inline = 16.min(side.fabric.capabilities().inline_bytes_max);
+    let options = ConnectionOptions { inline_bytes: inline, ..Side::<F>::options() };
+    let mut connection = side.connect_with(&options, |connection| {
+        let receives: Vec<_> = (0..BATCHES).map(|id| Receive { id, into: None }).collect();
+        connection.post_receives(&receives).expect("receives");
+    });
+    assert_eq!(connection.counters(), Counters::default());
+    assert_eq!(connection.transfer(), connection.transfer().and(side.fabric.capabilities().transfer));
+    if side.is_active() {
+        let (_memory, region) = side.region(8192, 0x77, Access::NONE);
+        let remote = side.hear_range();
+        let notice = vec![0x55; usize::try_from(inline).expect("short")];
+        for batch in 1..=BATCHES {
+            let data = unsignalled(write(0, local(&region, 0, 4096), remote.at(0)));
+            let source = Source::Inline(&notice);
+            let operation = Operation::WriteImmediate { source, to: remote.at(4096), immediate: 1 };
+            let notice = Request { id: batch, operation, signalled: true };
+            side.post(&mut connection, &[data, data, data, notice]);
+            side.sent(&connection, batch, Status::Success);
+            let counters = connection.counters();
+            assert_eq!(
+                (counters.doorbells, counters.requests, counters.signalled),
+                (batch, 4 * batch, batch)
+            );
+            assert!(counters.copied_bytes >= batch * u64::from(inline), "{counters:?}");
+        }
+        // An empty chain costs nothing, one that is refused neither.
+        let before = connection.counters();
+        connection.post(&[]).expect("an empty chain");
+        let out = write(9, local(&region, 8192, 1), remote.at(0));
+        connection.post(&[out]).expect_err("outside its region");
+        assert_eq!(connection.counters(), before);
+        side.quiet();
+    } else {
+        let (_memory, region) = side.open_region(8192, 0);
+        let (_window, remote) = side.bound(&mut connection, &region, 0..8192, Access::REMOTE_WRITE);
+        side.say_range(remote);
+        for id in 0..BATCHES {
+            side.received(&connection, id, Status::Success);
+        }
+        // The bind alone: writes cost their target's end nothing.
+        let counters = connection.counters();
+        assert_eq!((counters.doorbells, counters.requests, counters.signalled), (1, 1, 1));
+    }
+    side.agree("counted");
     Outcome::Passed
 }
 

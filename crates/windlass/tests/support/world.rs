@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use windlass_fabric::{
     Access, AllocateError, BindError, BindProblem, Capabilities, Completion, CompletionQueue,
     CompletionQueueError, ConnectError, Connection, ConnectionId, ConnectionOptions, ConnectionState,
-    CreateError, ErrorCause, Fabric, InvalidateError, Local, Memory, Opcode, Operation, Outstanding,
-    PollError, PostError, PostProblem, Receive, Region, RegisterError, RemoteKey, RemoteRange, Request,
-    Source, Status, Transfer, Wake, Window, Woken,
+    Counters, CreateError, ErrorCause, Fabric, InvalidateError, Local, Memory, Opcode, Operation,
+    Outstanding, PollError, PostError, PostProblem, Receive, Region, RegisterError, RemoteKey, RemoteRange,
+    Request, Source, Status, Transfer, Wake, Window, Woken,
 };
 
 const DEPTH_MAX: u32 = 1 << 14;
@@ -493,7 +493,12 @@ impl Fabric for WorldFabric {
                 done: VecDeque::new(),
             },
         );
-        Ok(WorldConnection { world: self.world.clone(), number, endpoint: endpoint(number) })
+        Ok(WorldConnection {
+            world: self.world.clone(),
+            number,
+            endpoint: endpoint(number),
+            counters: Counters::default(),
+        })
     }
 }
 
@@ -641,6 +646,7 @@ pub(crate) struct WorldConnection {
     world: World,
     number: u64,
     endpoint: [u8; 16],
+    counters: Counters,
 }
 
 impl WorldConnection {
@@ -764,9 +770,17 @@ impl Connection for WorldConnection {
         self.with(|link| Outstanding { sends: link.sends_used, receives: link.receives_used })
     }
 
+    fn transfer(&self) -> Transfer {
+        Transfer::Any
+    }
+
+    fn counters(&self) -> Counters {
+        self.counters
+    }
+
     fn post(&mut self, chain: &[Request<'_, WorldRegion>]) -> Result<(), PostError> {
         let number = self.number;
-        self.with(|link| {
+        let result = self.with(|link| {
             if chain.is_empty() {
                 return Ok(());
             }
@@ -784,7 +798,10 @@ impl Connection for WorldConnection {
                 link.take(number, Posted { id: request.id, work, signalled: request.signalled });
             }
             Ok(())
-        })
+        });
+        let posted = result.as_ref().map_or_else(|error| error.posted, |()| chain.len());
+        self.counters.count(&chain[..posted]);
+        result
     }
 
     fn post_receives(&mut self, receives: &[Receive<'_, WorldRegion>]) -> Result<(), PostError> {
@@ -846,6 +863,7 @@ impl Connection for WorldConnection {
         let work =
             Work::Bind { key, range: remote, region: region.number, access, memory, offset: range.start };
         self.push(id, work).map_err(|problem| BindError { problem: BindProblem::Post(problem) })?;
+        self.counters.count_one();
         window.binds += 1;
         window.bound = Some((self.number, key));
         Ok(remote)
@@ -857,6 +875,7 @@ impl Connection for WorldConnection {
             return Err(InvalidateError::OtherConnection);
         }
         self.push(id, Work::Invalidate { key }).map_err(InvalidateError::Post)?;
+        self.counters.count_one();
         window.bound = None;
         Ok(())
     }
