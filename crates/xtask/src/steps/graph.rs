@@ -41,9 +41,16 @@ const RULES: &[Rule] = &[
     Rule { package: "windlass-cli", normal: &["windlass"], optional: &[], dev: &[] },
     Rule { package: "windlass-xtask", normal: &[], optional: &[], dev: &[] },
     Rule { package: "windlass-benches", normal: LIBRARIES, optional: &[], dev: &[] },
+    // About verbs, and not about the log.
+    Rule {
+        package: "fabric-examples",
+        normal: &["windlass-fabric", "windlass-tcp"],
+        optional: &["windlass-verbs"],
+        dev: &[],
+    },
 ];
 
-/// An example is what a user would write: it has the facade and nothing behind it.
+/// Any other example is what a user would write: it has the facade and nothing behind it.
 const EXAMPLE: Rule = Rule { package: "examples/*", normal: &["windlass"], optional: &[], dev: &[] };
 
 /// Packages without std, and what they may pull in (macros that only run in the compiler aside).
