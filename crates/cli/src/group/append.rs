@@ -8,9 +8,7 @@
 //! this one. One appending client at a time is safe.
 
 use std::collections::VecDeque;
-use std::fs::File;
-use std::io::{self, BufReader, Read};
-use std::path::{Path, PathBuf};
+use std::io::{self, BufReader};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -18,12 +16,12 @@ use serde::Serialize;
 use super::{ANSWER, Group, LOOK, PATIENCE};
 use crate::client::{self, PAYLOAD_BYTES_MAX, Reply, Request};
 use crate::exit::{Failure, Status};
-use crate::log::frame::{FrameError, Frames, Framing};
 use crate::log::output::Output;
+use crate::log::source::{Input, Source};
 use crate::session::{Sent, Session};
 
-/// How much input is read at once.
-const INPUT_BYTES: usize = 256 << 10;
+/// What to do about a record that is too long.
+const TOO_LONG: &str = "split it (--frame)";
 /// Payload bytes in flight at a time, beside the number of records.
 const FLIGHT_BYTES: usize = 16 << 20;
 /// How often in a row the oldest record may be refused.
@@ -33,17 +31,9 @@ const REFUSALS: u32 = 3;
 #[derive(Debug)]
 pub(super) struct Append {
     pub(super) group: Group,
-    pub(super) file: PathBuf,
-    pub(super) framing: Framing,
+    pub(super) source: Source,
     pub(super) window: usize,
-    pub(super) quiet: bool,
     pub(super) json: bool,
-}
-
-#[derive(Serialize)]
-struct Range {
-    start: u64,
-    end: u64,
 }
 
 #[derive(Serialize)]
@@ -57,16 +47,9 @@ struct Summary {
 
 /// Appends every record of the input.
 pub(super) fn run(append: &Append) -> Result<(), Failure> {
-    let input: Box<dyn Read> = if append.file == Path::new("-") {
-        Box::new(io::stdin().lock())
-    } else {
-        let shown = append.file.display();
-        Box::new(
-            File::open(&append.file).map_err(|error| Failure::io(format_args!("opening {shown}"), &error))?,
-        )
-    };
+    let input = append.source.open()?;
     let mut feed = Feed::new(append);
-    let fed = feed.feed(BufReader::with_capacity(INPUT_BYTES, input));
+    let fed = feed.feed(input);
     // What was acknowledged before a failure is told all the same.
     let flushed = feed.output.flush();
     if fed.is_err() && !feed.pending.is_empty() {
@@ -109,9 +92,9 @@ impl<'a> Feed<'a> {
         }
     }
 
-    fn feed(&mut self, input: BufReader<Box<dyn Read>>) -> Result<(), Failure> {
+    fn feed(&mut self, input: Input) -> Result<(), Failure> {
         let longest = self.find_primary()?;
-        let mut frames = Frames::new(input, self.append.framing, longest);
+        let mut frames = self.append.source.frames(input, longest);
         let mut record = Vec::new();
         let mut is_over = false;
         while !is_over || !self.pending.is_empty() {
@@ -120,7 +103,7 @@ impl<'a> Feed<'a> {
                 && self.has_room()
                 && (self.pending.is_empty() || frames.has_more_buffered(BufReader::buffer))
             {
-                is_over = !self.next(&mut frames, &mut record)?;
+                is_over = !self.append.source.next(&mut frames, &mut record, TOO_LONG)?;
                 if !is_over {
                     self.send(record.clone());
                 }
@@ -142,22 +125,6 @@ impl<'a> Feed<'a> {
 
     fn has_room(&self) -> bool {
         self.pending.len() < self.append.window && self.pending_bytes < FLIGHT_BYTES
-    }
-
-    fn next(
-        &self,
-        frames: &mut Frames<BufReader<Box<dyn Read>>>,
-        record: &mut Vec<u8>,
-    ) -> Result<bool, Failure> {
-        frames.next(record).map_err(|error| match error {
-            FrameError::TooLong { number, longest } => Failure::new(
-                Status::Refused,
-                format_args!(
-                    "record {number} of the input is longer than the {longest} bytes this group takes: split it (--frame)"
-                ),
-            ),
-            FrameError::Io(error) => Failure::io(format_args!("reading {}", self.append.file.display()), &error),
-        })
     }
 
     fn send(&mut self, payload: Vec<u8>) {
@@ -219,13 +186,7 @@ impl<'a> Feed<'a> {
         }
         self.book.records += 1;
         self.book.end = end;
-        if self.append.quiet {
-            Ok(())
-        } else if self.append.json {
-            self.output.json(&Range { start, end })
-        } else {
-            self.output.line(format_args!("{start} {end}"))
-        }
+        if self.append.source.quiet { Ok(()) } else { self.output.range(start, end, self.append.json) }
     }
 
     /// The connection is of no use any more: finds the primary, settles what is unknown, sends the rest again.

@@ -14,7 +14,7 @@ use clap::{Subcommand, ValueEnum};
 
 use crate::client::{self, Reply, Request, Standing};
 use crate::exit::{Failure, Status, TABLE};
-use crate::log::frame::Framing;
+use crate::log::source::Source;
 use crate::node::config::{Config, MemberConfig};
 
 /// How long a member may take to answer.
@@ -47,18 +47,11 @@ enum Command {
     },
     /// Append records, each once, also across takeovers; prints START END of each once it is committed
     Append {
-        /// A record a line of this file; `-` is standard input
-        #[arg(long, value_name = "F")]
-        file: PathBuf,
-        /// A record every BYTES bytes instead of a record a line
-        #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..))]
-        frame: Option<u64>,
+        #[command(flatten)]
+        source: Source,
         /// Records in flight at a time
         #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..=1000))]
         in_flight: u16,
-        /// Print nothing for each record
-        #[arg(long)]
-        quiet: bool,
         /// Print a JSON object for each record, and one at the end
         #[arg(long)]
         json: bool,
@@ -97,12 +90,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     match &args.command {
         Command::Init(init) => init::run(init),
         Command::Status { json } => status::run(&group()?, *json),
-        Command::Append { file, frame, in_flight, quiet, json } => append::run(&append::Append {
+        Command::Append { source, in_flight, json } => append::run(&append::Append {
             group: group()?,
-            file: file.clone(),
-            framing: frame.map_or(Framing::Lines, Framing::Bytes),
+            source: source.clone(),
             window: usize::from(*in_flight),
-            quiet: *quiet,
             json: *json,
         }),
         Command::Read { from, member, format } => read::run(&group()?, *from, *member, *format),

@@ -4,21 +4,20 @@
 //! slow producer sees each record acknowledged at once and a fast one gets large groups. A range is printed only after its
 //! level is reached.
 
-use std::fs::File;
-use std::io::{self, BufReader, Read};
-use std::path::{Path, PathBuf};
+use std::io::BufReader;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use windlass::{AppendError, Appended, Level, Log, Lsn, Options};
 
 use super::errors;
-use super::frame::{FrameError, Frames, Framing};
 use super::output::Output;
+use super::source::{Input, Source};
 use crate::exit::{Failure, Status};
 
-/// How much input is read at once.
-const INPUT_BYTES: usize = 256 << 10;
+/// What to do about a record that is too long.
+const TOO_LONG: &str = "split it (--frame), or make the log with larger segments";
 /// How many records at most wait for their acknowledgement.
 const PENDING_MAX: usize = 4096;
 /// How long an append waits for the helper thread to prepare a segment.
@@ -29,17 +28,9 @@ const READY_MAX: Duration = Duration::from_secs(60);
 pub(super) struct Append {
     pub(super) folder: PathBuf,
     pub(super) options: Options,
-    pub(super) file: PathBuf,
-    pub(super) framing: Framing,
+    pub(super) source: Source,
     pub(super) level: Level,
-    pub(super) quiet: bool,
     pub(super) json: bool,
-}
-
-#[derive(Serialize)]
-struct Range {
-    start: u64,
-    end: u64,
 }
 
 #[derive(Serialize)]
@@ -52,14 +43,7 @@ struct Summary {
 
 /// Appends every record of the input.
 pub(super) fn run(append: &Append) -> Result<(), Failure> {
-    let input: Box<dyn Read> = if append.file == Path::new("-") {
-        Box::new(io::stdin().lock())
-    } else {
-        let shown = append.file.display();
-        Box::new(
-            File::open(&append.file).map_err(|error| Failure::io(format_args!("opening {shown}"), &error))?,
-        )
-    };
+    let input = append.source.open()?;
     let log =
         append.options.clone().open(&append.folder).map_err(|error| errors::open(&append.folder, &error))?;
     let mut session = Session {
@@ -71,7 +55,7 @@ pub(super) fn run(append: &Append) -> Result<(), Failure> {
         records: 0,
         end: None,
     };
-    let appended = session.append_all(BufReader::with_capacity(INPUT_BYTES, input));
+    let appended = session.append_all(input);
     // What was appended before a failure is acknowledged and closed like everything else.
     let committed = session.commit();
     let appended = match (appended, &committed) {
@@ -99,10 +83,10 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    fn append_all(&mut self, input: BufReader<Box<dyn Read>>) -> Result<(), Failure> {
-        let mut frames = Frames::new(input, self.append.framing, self.log.payload_bytes_max());
+    fn append_all(&mut self, input: Input) -> Result<(), Failure> {
+        let mut frames = self.append.source.frames(input, self.log.payload_bytes_max());
         let mut record = Vec::new();
-        while self.next(&mut frames, &mut record)? {
+        while self.append.source.next(&mut frames, &mut record, TOO_LONG)? {
             let appended = self
                 .log
                 .append_wait_blocking(&record, Instant::now() + READY_MAX)
@@ -116,23 +100,6 @@ impl Session<'_> {
             }
         }
         Ok(())
-    }
-
-    fn next(
-        &self,
-        frames: &mut Frames<BufReader<Box<dyn Read>>>,
-        record: &mut Vec<u8>,
-    ) -> Result<bool, Failure> {
-        frames.next(record).map_err(|error| match error {
-            FrameError::TooLong { number, longest } => Failure::new(
-                Status::Refused,
-                format_args!(
-                    "record {number} of the input is longer than the {longest} bytes this log takes: split it \
-                     (--frame), or make the log with larger segments"
-                ),
-            ),
-            FrameError::Io(error) => Failure::io(format_args!("reading {}", self.append.file.display()), &error),
-        })
     }
 
     /// A failure, with how much of the input is in the log all the same; for when everything pending is committed.
@@ -159,13 +126,8 @@ impl Session<'_> {
             .commit_blocking(last.end, self.append.level)
             .map_err(|error| Failure::new(Status::System, error))?;
         for appended in self.pending.drain(..) {
-            if self.append.quiet {
-                continue;
-            }
-            if self.append.json {
-                self.output.json(&Range { start: appended.start.0, end: appended.end.0 })?;
-            } else {
-                self.output.line(format_args!("{} {}", appended.start, appended.end))?;
+            if !self.append.source.quiet {
+                self.output.range(appended.start.0, appended.end.0, self.append.json)?;
             }
         }
         self.output.flush()

@@ -7,6 +7,7 @@ pub(crate) mod frame;
 mod inspect;
 pub(crate) mod output;
 mod read;
+pub(crate) mod source;
 
 use std::path::PathBuf;
 
@@ -46,12 +47,8 @@ enum Command {
     Append {
         /// The folder
         folder: PathBuf,
-        /// Where the records come from; `-` is standard input
-        #[arg(long, value_name = "FILE")]
-        file: PathBuf,
-        /// A record every BYTES bytes instead of a record a line
-        #[arg(long, value_name = "BYTES", value_parser = at_least_one, allow_negative_numbers = true)]
-        frame: Option<u64>,
+        #[command(flatten)]
+        source: source::Source,
         /// What a printed record has survived: `buffered` a crash of this process, `local` loss of power
         #[arg(long, value_enum, default_value_t = AppendLevel::Local)]
         level: AppendLevel,
@@ -59,9 +56,6 @@ enum Command {
         /// segments, at least 1 GiB
         #[arg(long, value_name = "BYTES", value_parser = at_least_one, allow_negative_numbers = true)]
         retention_bytes: Option<u64>,
-        /// Print nothing for each record
-        #[arg(long)]
-        quiet: bool,
         #[command(flatten)]
         open: Open,
     },
@@ -207,13 +201,12 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
             let options = Options::new().segment_bytes(segment_bytes).any_filesystem(any_filesystem);
             cut::create(&folder, options, json)
         }
-        Command::Append { folder, file, frame, level, retention_bytes, quiet, open } => {
+        Command::Append { folder, source, level, retention_bytes, open } => {
             let mut options = open.options();
             if let Some(bytes) = retention_bytes {
                 options = options.retention_bytes(bytes);
             }
-            let framing = frame.map_or(frame::Framing::Lines, frame::Framing::Bytes);
-            append::run(&append::Append { folder, options, file, framing, level: level.into(), quiet, json })
+            append::run(&append::Append { folder, options, source, level: level.into(), json })
         }
         Command::Read { folder, from, format, mode } => {
             let format = if json { Format::Json } else { format };

@@ -6,6 +6,13 @@ use serde::Serialize;
 
 use crate::exit::{Failure, Status};
 
+/// Where a record lies.
+#[derive(Serialize)]
+struct Range {
+    start: u64,
+    end: u64,
+}
+
 /// Standard output.
 pub(crate) struct Output {
     writer: BufWriter<StdoutLock<'static>>,
@@ -28,6 +35,11 @@ impl Output {
     pub(crate) fn json(&mut self, object: &impl Serialize) -> Result<(), Failure> {
         serde_json::to_writer(&mut self.writer, object).map_err(|error| failure(&error.into()))?;
         self.bytes(b"\n")
+    }
+
+    /// Where a record lies: `START END`, or an object.
+    pub(crate) fn range(&mut self, start: u64, end: u64, json: bool) -> Result<(), Failure> {
+        if json { self.json(&Range { start, end }) } else { self.line(format_args!("{start} {end}")) }
     }
 
     pub(crate) fn flush(&mut self) -> Result<(), Failure> {

@@ -43,9 +43,7 @@ pub(super) fn flush_in_order<F: Fabric>(side: &mut Side<'_, F>) -> Outcome {
         let refused = connection.post(&[one(6)]).expect_err("in error");
         assert!(matches!(refused.problem, PostProblem::State { .. }), "{refused}");
     } else {
-        let (memory, region) = side.open_region(4096, 0);
-        let (_window, remote) = side.bound(&mut connection, &region, 0..4096, Access::REMOTE_WRITE);
-        side.say_range(remote);
+        let (memory, _region, _window) = side.opens(&mut connection, 4096, Access::REMOTE_WRITE);
         side.in_error(&connection);
         for id in 0..3 {
             side.received(&connection, id, Status::Flushed);

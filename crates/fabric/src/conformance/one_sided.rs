@@ -129,9 +129,7 @@ pub(super) fn writes_before_notice<F: Fabric>(side: &mut Side<'_, F>) -> Outcome
             side.hear();
         }
     } else {
-        let (memory, region) = side.open_region(AREA, 0);
-        let (_window, remote) = side.bound(&mut connection, &region, 0..AREA, Access::REMOTE_WRITE);
-        side.say_range(remote);
+        let (memory, _region, _window) = side.opens(&mut connection, AREA, Access::REMOTE_WRITE);
         for round in 0..ROUNDS {
             let notice = side.received(&connection, round, Status::Success);
             assert_eq!(notice.immediate, Some(u32::try_from(round).expect("few rounds")));

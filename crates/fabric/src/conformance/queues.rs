@@ -35,9 +35,7 @@ pub(super) fn chained_posts<F: Fabric>(side: &mut Side<'_, F>) -> Outcome {
         assert_eq!(connection.outstanding().sends, 0);
         side.agree("written");
     } else {
-        let (memory, region) = side.open_region(4096, 0);
-        let (_window, remote) = side.bound(&mut connection, &region, 0..4096, Access::REMOTE_WRITE);
-        side.say_range(remote);
+        let (memory, _region, _window) = side.opens(&mut connection, 4096, Access::REMOTE_WRITE);
         side.agree("written");
         for at in 0..depth {
             assert_eq!(crate::Memory::load(&*memory, 8 * at), at + 1);
@@ -136,9 +134,7 @@ pub(super) fn queue_full<F: Fabric>(side: &mut Side<'_, F>) -> Outcome {
         side.quiet();
         side.agree("over");
     } else {
-        let (_memory, region) = side.open_region(4096, 0);
-        let (_window, remote) = side.bound(&mut connection, &region, 0..4096, Access::REMOTE_WRITE);
-        side.say_range(remote);
+        let (_memory, _region, _window) = side.opens(&mut connection, 4096, Access::REMOTE_WRITE);
         side.agree("over");
         assert_eq!(connection.state(), ConnectionState::Ready);
     }
@@ -167,9 +163,7 @@ pub(super) fn receive_queue_full<F: Fabric>(side: &mut Side<'_, F>) -> Outcome {
             side.sent(&connection, id, Status::Success);
         }
     } else {
-        let (_memory, region) = side.open_region(4096, 0);
-        let (_window, remote) = side.bound(&mut connection, &region, 0..4096, Access::REMOTE_WRITE);
-        side.say_range(remote);
+        let (_memory, _region, _window) = side.opens(&mut connection, 4096, Access::REMOTE_WRITE);
         for id in 0..2 {
             side.received(&connection, id, Status::Success);
         }
@@ -207,9 +201,7 @@ pub(super) fn polled_one_by_one<F: Fabric>(side: &mut Side<'_, F>) -> Outcome {
         }
         side.agree("over");
     } else {
-        let (_memory, region) = side.open_region(4096, 0);
-        let (_window, remote) = side.bound(&mut connection, &region, 0..4096, Access::REMOTE_WRITE);
-        side.say_range(remote);
+        let (_memory, _region, _window) = side.opens(&mut connection, 4096, Access::REMOTE_WRITE);
         side.agree("over");
     }
     Outcome::Passed
@@ -247,9 +239,7 @@ pub(super) fn post_errors<F: Fabric>(side: &mut Side<'_, F>) -> Outcome {
         side.sent(&connection, 3, Status::Success);
         side.agree("over");
     } else {
-        let (_memory, region) = side.open_region(4096, 0);
-        let (_window, remote) = side.bound(&mut connection, &region, 0..4096, Access::REMOTE_WRITE);
-        side.say_range(remote);
+        let (_memory, _region, _window) = side.opens(&mut connection, 4096, Access::REMOTE_WRITE);
         side.agree("over");
     }
     Outcome::Passed

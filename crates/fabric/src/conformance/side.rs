@@ -139,6 +139,20 @@ impl<'a, F: Fabric> Side<'a, F> {
         (window, remote)
     }
 
+    /// Passive's usual beginning: memory of zeros that is open to the other end through one window over all of it, which is told. Dropped in
+    /// this order from the back: the window goes before its region.
+    pub(super) fn opens(
+        &mut self,
+        connection: &mut F::Connection,
+        bytes: u64,
+        access: Access,
+    ) -> (Arc<HeapMemory>, F::Region, F::Window) {
+        let (memory, region) = self.open_region(bytes, 0);
+        let (window, remote) = self.bound(connection, &region, 0..bytes, access);
+        self.say_range(remote);
+        (memory, region, window)
+    }
+
     /// Invalidates, and sees the completion.
     pub(super) fn invalidated(&mut self, connection: &mut F::Connection, window: &mut F::Window) {
         connection.invalidate(9001, window).expect("an invalidation");

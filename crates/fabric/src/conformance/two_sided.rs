@@ -87,9 +87,7 @@ pub(super) fn receiver_not_ready<F: Fabric>(side: &mut Side<'_, F>) -> Outcome {
         side.sent(&connection, 3, Status::ReceiverNotReady);
         side.in_error(&connection);
     } else {
-        let (_memory, region) = side.open_region(4096, 0);
-        let (_window, remote) = side.bound(&mut connection, &region, 0..4096, Access::REMOTE_WRITE);
-        side.say_range(remote);
+        let (_memory, _region, _window) = side.opens(&mut connection, 4096, Access::REMOTE_WRITE);
         for id in 0..3 {
             side.received(&connection, id, Status::Success);
         }

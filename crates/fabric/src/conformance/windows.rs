@@ -76,9 +76,7 @@ pub(super) fn invalidated_window_takes_no_write<F: Fabric>(side: &mut Side<'_, F
         side.sent(&connection, 2, Status::RemoteAccess);
         side.in_error(&connection);
     } else {
-        let (memory, region) = side.open_region(4096, 0);
-        let (mut window, remote) = side.bound(&mut connection, &region, 0..4096, Access::REMOTE_WRITE);
-        side.say_range(remote);
+        let (memory, _region, mut window) = side.opens(&mut connection, 4096, Access::REMOTE_WRITE);
         side.agree("written");
         side.invalidated(&mut connection, &mut window);
         assert!(!window.is_bound());
@@ -155,9 +153,7 @@ pub(super) fn access_of_the_window<F: Fabric>(side: &mut Side<'_, F>) -> Outcome
         let remote = side.hear_range();
         write_once(side, &mut connection, remote, 0, 64, Status::RemoteAccess);
     } else {
-        let (memory, region) = side.open_region(4096, 0);
-        let (_window, remote) = side.bound(&mut connection, &region, 0..4096, Access::REMOTE_READ);
-        side.say_range(remote);
+        let (memory, _region, _window) = side.opens(&mut connection, 4096, Access::REMOTE_READ);
         side.in_error(&connection);
         untouched(&*memory, 0..4096, 0);
     }
@@ -177,9 +173,7 @@ pub(super) fn wrong_connection<F: Fabric>(side: &mut Side<'_, F>) -> Outcome {
         side.agree("refused");
         write_once(side, &mut owner, remote, 128, 64, Status::Success);
     } else {
-        let (memory, region) = side.open_region(4096, 0);
-        let (_window, remote) = side.bound(&mut owner, &region, 0..4096, Access::REMOTE_WRITE);
-        side.say_range(remote);
+        let (memory, _region, _window) = side.opens(&mut owner, 4096, Access::REMOTE_WRITE);
         side.in_error(&other);
         untouched(&*memory, 0..4096, 0);
         side.agree("refused");
@@ -259,9 +253,7 @@ pub(super) fn revoked_under_fire<F: Fabric>(side: &mut Side<'_, F>) -> Outcome {
                 "{status:?}"
             );
         } else {
-            let (memory, region) = side.open_region(AREA, 0);
-            let (mut window, remote) = side.bound(&mut connection, &region, 0..AREA, Access::REMOTE_WRITE);
-            side.say_range(remote);
+            let (memory, _region, mut window) = side.opens(&mut connection, AREA, Access::REMOTE_WRITE);
             std::thread::sleep(Duration::from_millis(2 + 3 * round));
             side.invalidated(&mut connection, &mut window);
             connection.close();

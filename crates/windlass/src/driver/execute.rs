@@ -279,9 +279,12 @@ where
         let durable = self.engine.status().durable;
         let limit = Lsn(self.local.store.trimmed().0.saturating_add(self.log_retention_bytes()));
         let lead = Lead::new(start, durable, limit, token, &self.meters);
-        self.log = Some(crate::log::Log::member(crate::log::MemberParts {
+        let fixed = crate::log::Fixed {
             folder: self.folder.clone(),
-            store: self.local.store.clone(),
+            media: Box::new(self.local.store.clone()),
+            geometry,
+            log_id: self.local.log_id(),
+            standing: crate::log::Standing::Member(self.port.clone()),
             level: self.options.level,
             retention_bytes: self.log_retention_bytes(),
             ahead_segments: self.options.config.limits.segments_ahead,
@@ -289,9 +292,8 @@ where
             clock: Box::new(self.clock.clone()),
             meters: self.meters.clone(),
             logger: self.options.logger.clone(),
-            port: self.port.clone(),
-            tenure: lead.tenure.clone(),
-        }));
+        };
+        self.log = Some(crate::log::Log::member(fixed, lead.tenure.clone()));
         self.wanted_told = Lsn(0);
         self.port.forget_wanted();
         self.lead = Some(lead);

@@ -14,10 +14,9 @@ use windlass_store::{DiskCall, DiskError, Founding, Opened, Store, UnsafeFilesys
 
 use super::Log;
 use super::media::Media;
-use super::shared::{OnMedia, Parts, Shared, Standing, locked};
+use super::shared::{Fixed, OnMedia, Shared, Standing, locked};
 use super::tenure::{Tenure, Watermarks};
 use crate::clock::{Clock, MonotonicClock};
-use crate::driver::Port;
 use crate::error::{CreateError, OpenError};
 use crate::metrics::Meters;
 use crate::options::{Options, default_retention};
@@ -205,7 +204,7 @@ fn start<D: Disk>(
     let media: Box<dyn Media> = Box::new(Arc::new(store));
     let slots = slots(options);
     let tenure = lone_tenure(&*media, log_id, epoch, opened.tail, chain, slots, &meters);
-    let parts = Parts {
+    let fixed = Fixed {
         folder,
         media,
         geometry,
@@ -219,50 +218,17 @@ fn start<D: Disk>(
         meters,
         logger: options.logger.clone(),
     };
-    info!(options.logger, "the log is open"; "folder" => %parts.folder.display(), "log" => %log_id, "epoch" => %epoch,
+    info!(options.logger, "the log is open"; "folder" => %fixed.folder.display(), "log" => %log_id, "epoch" => %epoch,
         "tail" => %opened.tail, "clean" => opened.clean, "rewritten_bytes" => opened.rewritten_bytes,
         "cut" => opened.cut);
-    Ok(Owner::start(Shared::new(parts, Arc::new(tenure)), slots, options.threads))
-}
-
-/// What the log of a group's primary is made of.
-pub(crate) struct MemberParts<D: Disk> {
-    pub(crate) folder: std::path::PathBuf,
-    pub(crate) store: Arc<Store<D>>,
-    pub(crate) level: crate::commit::Level,
-    pub(crate) retention_bytes: u64,
-    pub(crate) ahead_segments: u64,
-    pub(crate) reservation_limit: std::time::Duration,
-    pub(crate) clock: Box<dyn Clock>,
-    pub(crate) meters: Arc<Meters>,
-    pub(crate) logger: slog::Logger,
-    pub(crate) port: Arc<Port>,
-    pub(crate) tenure: Arc<Tenure>,
+    Ok(Owner::start(Shared::new(fixed, Arc::new(tenure)), slots, options.threads))
 }
 
 impl Log {
     /// The handle of a group's primary for one tenure: same append path, and a driver behind it instead of threads. The node owns
     /// the folder, so closing the handle closes nothing.
-    pub(crate) fn member<D: Disk>(parts: MemberParts<D>) -> Log {
-        let (geometry, log_id) = (parts.store.geometry(), parts.store.log_id());
-        let shared = Shared::new(
-            Parts {
-                folder: parts.folder,
-                media: Box::new(parts.store),
-                geometry,
-                log_id,
-                standing: Standing::Member(parts.port),
-                level: parts.level,
-                retention_bytes: parts.retention_bytes,
-                ahead_segments: parts.ahead_segments,
-                reservation_limit: parts.reservation_limit,
-                clock: parts.clock,
-                meters: parts.meters,
-                logger: parts.logger,
-            },
-            parts.tenure.clone(),
-        );
-        let shared = Arc::new(shared);
+    pub(crate) fn member(fixed: Fixed, tenure: Arc<Tenure>) -> Log {
+        let shared = Arc::new(Shared::new(fixed, tenure.clone()));
         let owner = Owner {
             shared: shared.clone(),
             closed: AtomicBool::new(true),
@@ -270,7 +236,7 @@ impl Log {
             threads: false,
             running: Mutex::default(),
         };
-        Log { owner: Arc::new(owner), shared, tenure: parts.tenure }
+        Log { owner: Arc::new(owner), shared, tenure }
     }
 
     /// Lets appends go on after a trim.

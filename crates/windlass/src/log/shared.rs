@@ -1,6 +1,7 @@
 //! What the handles, the helper and the flush thread of one opening share.
 
 use std::collections::VecDeque;
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -36,21 +37,10 @@ pub(crate) enum Standing {
     Member(Arc<Port>),
 }
 
-/// One opening of a log.
+/// One opening of a log: what it was opened with, which reads as its own fields, and what changes.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) folder: PathBuf,
-    pub(crate) media: Box<dyn Media>,
-    pub(crate) geometry: Geometry,
-    pub(crate) log_id: LogId,
-    pub(crate) standing: Standing,
-    pub(crate) level: Level,
-    pub(crate) retention_bytes: u64,
-    pub(crate) ahead_segments: u64,
-    pub(crate) reservation_limit: Duration,
-    pub(crate) clock: Box<dyn Clock>,
-    pub(crate) meters: Arc<Meters>,
-    pub(crate) logger: Logger,
+    fixed: Fixed,
     pub(crate) helper: Helper,
     /// Serialises trims, truncations and closing.
     pub(crate) changing: Mutex<()>,
@@ -63,9 +53,9 @@ pub(crate) struct Shared {
     stretches: Mutex<VecDeque<Lsn>>,
 }
 
-/// How [`Shared`] is made.
+/// What an opening was made with; it stays as it is until the end.
 #[derive(Debug)]
-pub(crate) struct Parts {
+pub(crate) struct Fixed {
     pub(crate) folder: PathBuf,
     pub(crate) media: Box<dyn Media>,
     pub(crate) geometry: Geometry,
@@ -84,21 +74,18 @@ pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+impl Deref for Shared {
+    type Target = Fixed;
+
+    fn deref(&self) -> &Fixed {
+        &self.fixed
+    }
+}
+
 impl Shared {
-    pub(crate) fn new(parts: Parts, tenure: Arc<Tenure>) -> Shared {
+    pub(crate) fn new(fixed: Fixed, tenure: Arc<Tenure>) -> Shared {
         let shared = Shared {
-            folder: parts.folder,
-            media: parts.media,
-            geometry: parts.geometry,
-            log_id: parts.log_id,
-            standing: parts.standing,
-            level: parts.level,
-            retention_bytes: parts.retention_bytes,
-            ahead_segments: parts.ahead_segments,
-            reservation_limit: parts.reservation_limit,
-            clock: parts.clock,
-            meters: parts.meters,
-            logger: parts.logger,
+            fixed,
             helper: Helper::default(),
             changing: Mutex::new(()),
             current: Mutex::new(tenure),
