@@ -92,6 +92,8 @@ pub(crate) struct Standing {
     pub(crate) tail: u64,
     /// As primary: the longest payload that an append can have.
     pub(crate) payload_bytes_max: Option<u64>,
+    /// Batches that its backups refused, or that were lost with their connection, since its process began.
+    pub(crate) void_batches: u64,
 }
 
 fn put(into: &mut Vec<u8>, tag: u8, fields: &[u64], bytes: &[u8]) {
@@ -303,6 +305,7 @@ mod tests {
             trimmed: 4096,
             tail: 5000,
             payload_bytes_max: Some(1 << 20),
+            void_batches: 3,
         };
         let replies = [
             Reply::Acknowledged { sequence: 1, start: 2, end: 3 },

@@ -42,6 +42,57 @@ fn two_killed_primaries_lose_nothing_at_level_durable() {
 }
 
 #[test]
+fn ten_primaries_frozen_through_a_takeover_commit_nothing_more_and_rejoin() {
+    let report = demo(&["--faults", "freeze", "--kills", "10", "--seconds", "3", "--in-flight", "32"]);
+    assert_nothing_lost(&report);
+    let takeovers = report["takeovers"].as_array().unwrap();
+    let late: Vec<&Value> = takeovers
+        .iter()
+        .filter(|takeover| takeover["fault"] == "freeze")
+        .inspect(|takeover| assert_ne!(takeover["from"], takeover["to"], "{report}"))
+        .map(|takeover| &takeover["late"])
+        .collect();
+    assert_eq!(late.len(), 10, "{report}");
+    let sum = |what: &str| late.iter().map(|late| late[what].as_u64().unwrap()).sum::<u64>();
+    // 32 were sent to each while it was frozen: none of these can be in the group's log.
+    assert!(sum("unknown") + sum("refused") >= 320, "{report}");
+}
+
+#[test]
+fn a_faults_command_is_run_around_the_fault_with_the_primarys_number() {
+    let folder = tempfile::tempdir().unwrap();
+    let told = folder.path().join("told");
+    let command = format!("echo >>{}", told.display());
+    let strike = ["--kills", "1", "--seconds", "1", "--fault-ms", "100", "--fault-command", &command];
+    for faults in ["freeze", "command"] {
+        let report = demo(&[&["--faults", faults], &strike[..]].concat());
+        assert_nothing_lost(&report);
+        let lines = std::fs::read_to_string(&told).unwrap();
+        let words: Vec<&str> = lines.split_whitespace().collect();
+        let [begin, first, end, last] = words[..] else { panic!("{lines}") };
+        assert_eq!((begin, end, first), ("begin", "end", last));
+        std::fs::remove_file(&told).unwrap();
+    }
+    let refused = demo_fails(&["--faults", "command", "--fault-command", "false"]);
+    assert!(refused.contains("false begin"), "{refused}");
+    let out = windlass(&["demo", "--faults", "command"]);
+    assert_eq!(out.status.code(), Some(64), "{}", String::from_utf8_lossy(&out.stderr));
+}
+
+/// Runs a demo that the system fails; what it says.
+fn demo_fails(args: &[&str]) -> String {
+    let out = windlass(&[&["demo", "--json", "--any-filesystem"], args].concat());
+    assert_eq!(out.status.code(), Some(5));
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    let kept = said.lines().find_map(|line| line.split("kept in ").nth(1)?.split(',').next());
+    if let Some(kept) = kept {
+        // Kept for people to look at.
+        let _ = std::fs::remove_dir_all(kept);
+    }
+    said
+}
+
+#[test]
 fn five_members_lose_nothing_at_level_replicated() {
     let report = demo(&["--members", "5", "--level", "replicated", "--seconds", "3", "--kills", "1"]);
     assert_nothing_lost(&report);

@@ -1,5 +1,6 @@
-//! The demo's members: processes of this same program, started, killed and started again.
+//! The demo's members: processes of this same program, started, killed and started again, or frozen and thawed.
 
+use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixStream;
@@ -7,19 +8,27 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::client::{self, Reply, Request, Standing};
 use crate::exit::{Failure, Status};
 use crate::node::config::{Config, MemberConfig, random_hex, write_private};
 
 /// How long a question to a member may take.
 const ANSWER: Duration = Duration::from_secs(10);
+/// How long a process may take to stop after SIGSTOP.
+const STOPPING: Duration = Duration::from_secs(10);
 
 /// The processes and what they were started with.
 #[derive(Debug)]
 pub(super) struct Cluster {
     pub(super) config: Config,
     config_file: PathBuf,
+    /// Words before each member's command, `{}` standing for its number.
+    launch: Vec<String>,
     members: Vec<Option<Child>>,
+    /// The member that is frozen: it answers nothing, and asking it would wait.
+    frozen: Option<usize>,
 }
 
 /// What a cluster is made with.
@@ -30,6 +39,9 @@ pub(super) struct Plan {
     pub(super) segment_bytes: u64,
     pub(super) suspicion_ms: u64,
     pub(super) any_filesystem: bool,
+    /// Where the members' control planes listen, `{}` standing for the number; without it free ports on loopback.
+    pub(super) address: Option<String>,
+    pub(super) launch: Vec<String>,
 }
 
 impl Cluster {
@@ -39,7 +51,10 @@ impl Cluster {
         for number in 1..=plan.members {
             members.push(MemberConfig {
                 number,
-                control: free_address(&members)?,
+                control: match &plan.address {
+                    Some(address) => named_address(address, number)?,
+                    None => free_address(&members)?,
+                },
                 client: run.join(format!("m{number}.sock")),
                 folder: folder.join(format!("m{number}")),
             });
@@ -57,7 +72,8 @@ impl Cluster {
         let config_file = run.join("group.toml");
         let text = toml::to_string(&config).map_err(|error| Failure::new(Status::System, error))?;
         write_private(&config_file, &text).map_err(|error| Failure::io(config_file.display(), &error))?;
-        let mut cluster = Cluster { members: Vec::new(), config, config_file };
+        let launch = plan.launch.clone();
+        let mut cluster = Cluster { members: Vec::new(), config, config_file, launch, frozen: None };
         for at in 0..cluster.config.members.len() {
             let child = cluster.spawn(at)?;
             cluster.members.push(Some(child));
@@ -90,11 +106,21 @@ impl Cluster {
             .append(true)
             .open(&lines)
             .map_err(|error| Failure::io(lines.display(), &error))?;
-        Command::new(program)
+        let number = self.config.members[at].number.to_string();
+        let mut words = self.launch.iter().map(|word| OsString::from(word.replace("{}", &number)));
+        let mut command = match words.next() {
+            Some(first) => {
+                let mut command = Command::new(first);
+                command.args(words).arg(program);
+                command
+            }
+            None => Command::new(program),
+        };
+        command
             .arg("node")
             .arg("--config")
             .arg(&self.config_file)
-            .args(["--member", &self.config.members[at].number.to_string(), "--exit-with-stdin"])
+            .args(["--member", &number, "--exit-with-stdin"])
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(lines)
@@ -109,6 +135,42 @@ impl Cluster {
             killed.map_err(|error| Failure::io("killing a member", &error))?;
         }
         Ok(())
+    }
+
+    /// Stops a member's process with SIGSTOP, and sees it stopped. What it has handed to the kernel takes its course.
+    pub(super) fn freeze(&mut self, at: usize) -> Result<(), Failure> {
+        assert!(self.frozen.is_none(), "one member is frozen at a time");
+        let pid = self.signal(at, Signal::STOP, "freezing a member")?;
+        self.frozen = Some(at);
+        let deadline = Instant::now() + STOPPING;
+        while !is_stopped(pid) {
+            if Instant::now() > deadline {
+                let message = format_args!("{} does not stop on SIGSTOP", self.name(at));
+                return Err(Failure::new(Status::System, message));
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        Ok(())
+    }
+
+    /// Lets a frozen member go on.
+    pub(super) fn thaw(&mut self, at: usize) -> Result<(), Failure> {
+        assert_eq!(self.frozen.take(), Some(at), "{} is not frozen", self.name(at));
+        self.signal(at, Signal::CONT, "thawing a member").map(|_| ())
+    }
+
+    fn signal(&self, at: usize, signal: Signal, what: &str) -> Result<Pid, Failure> {
+        let pid = self.members[at].as_ref().and_then(|child| Pid::from_raw(child.id().cast_signed()));
+        let Some(pid) = pid else {
+            return Err(Failure::new(Status::System, format_args!("{} does not run", self.name(at))));
+        };
+        kill_process(pid, signal).map_err(|errno| Failure::io(what, &errno.into()))?;
+        Ok(pid)
+    }
+
+    /// Whether a member has a process.
+    pub(super) fn runs(&self, at: usize) -> bool {
+        self.members[at].is_some()
     }
 
     /// Starts a killed member again, on its folder as the kill left it.
@@ -136,6 +198,9 @@ impl Cluster {
 
     /// Where a member stands; `None` while it does not answer.
     pub(super) fn standing(&self, at: usize) -> Option<Standing> {
+        if self.frozen == Some(at) {
+            return None;
+        }
         match self.ask(at, &Request::Status) {
             Ok(Reply::Status(standing)) => Some(standing),
             Ok(_) | Err(_) => None,
@@ -185,6 +250,24 @@ impl Drop for Cluster {
             let _ = child.wait();
         }
     }
+}
+
+/// Whether the kernel shows every thread of a process as stopped.
+fn is_stopped(pid: Pid) -> bool {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero()));
+    tasks.into_iter().flatten().flatten().all(|task| {
+        let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        // The name in brackets may hold anything; the state follows it.
+        stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('T'))
+    })
+}
+
+/// The address that the user gave for all members, of this one.
+fn named_address(address: &str, number: u8) -> Result<SocketAddr, Failure> {
+    let address = address.replace("{}", &number.to_string());
+    address.parse().map_err(|error| {
+        Failure::new(Status::Usage, format_args!("--address {address}: {error}: it is like 10.0.0.{{}}:7400"))
+    })
 }
 
 /// A free address on loopback, outside the range from which the system takes ports for outgoing connections: a member that is down must find its own

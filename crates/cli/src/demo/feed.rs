@@ -1,4 +1,4 @@
-//! Feeding the cluster: appends in flight to the primary, kills on schedule, takeovers settled before anything is sent again.
+//! Feeding the cluster: appends in flight to the primary, faults on schedule, takeovers settled before anything is sent again.
 
 use std::time::{Duration, Instant};
 
@@ -8,47 +8,38 @@ use super::cluster::Cluster;
 use super::input::{Input, sequence_of};
 use super::ledger::{Defect, Ledger};
 use super::report::{Progress, Takeover};
+use super::strike::{Fault, Faults, Struck};
 use crate::client::{Reply, Request};
 use crate::exit::{Failure, Status};
 use crate::session::{Sent, Session};
 
 /// How long a takeover, a rejoin or the last acknowledgements may take before the demo fails.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// How often a member that comes back is looked at.
-const LOOK: Duration = Duration::from_millis(20);
-
-/// A member that was killed and started again.
-struct Returning {
-    member: usize,
-    started: Instant,
-    /// It is back once its durable mark has reached this.
-    end: u64,
-    looked: Instant,
-}
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Why the connection to the primary ended.
-struct Loss {
-    /// When the primary was killed, or the loss was seen.
-    at: Instant,
-    /// Whether the demo killed it.
-    killed: bool,
+pub(super) struct Loss {
+    /// When the primary was struck, or the loss was seen.
+    pub(super) at: Instant,
+    /// What the demo did to it, if it was that.
+    pub(super) fault: Option<Fault>,
 }
 
 /// The client at work.
 pub(super) struct Feed<'a> {
-    cluster: &'a mut Cluster,
+    pub(super) cluster: &'a mut Cluster,
     input: &'a Input,
-    progress: &'a mut Progress,
+    pub(super) progress: &'a mut Progress,
     window: usize,
     suspicion_ms: u64,
+    pub(super) faults: Faults,
     pub(super) ledger: Ledger,
     pub(super) latency_us: Histogram<u64>,
     pub(super) takeovers: Vec<Takeover>,
-    session: Option<Session>,
-    epoch: String,
+    pub(super) session: Option<Session>,
+    pub(super) epoch: String,
     /// The takeover whose first new acknowledgement has not come yet, and when it began.
-    unfinished: Option<(Takeover, Instant)>,
-    returning: Option<Returning>,
+    pub(super) unfinished: Option<(Takeover, Instant)>,
+    pub(super) struck: Option<Struck>,
     payload: Vec<u8>,
 }
 
@@ -58,6 +49,7 @@ impl<'a> Feed<'a> {
         input: &'a Input,
         progress: &'a mut Progress,
         window: usize,
+        faults: Faults,
     ) -> Result<Feed<'a>, Failure> {
         let suspicion_ms = cluster.config.suspicion_ms;
         let latency_us = Histogram::new_with_bounds(1, 600_000_000, 3)
@@ -68,46 +60,44 @@ impl<'a> Feed<'a> {
             progress,
             window,
             suspicion_ms,
+            faults,
             ledger: Ledger::new(0),
             latency_us,
             takeovers: Vec::new(),
             session: None,
             epoch: String::new(),
             unfinished: None,
-            returning: None,
+            struck: None,
             payload: Vec::new(),
         };
         feed.find_primary()?;
         Ok(feed)
     }
 
-    /// Feeds for this long and kills the primary this many times, evenly spread. Goes on past the time until the last victim is back.
-    pub(super) fn run(&mut self, length: Duration, kills: u32) -> Result<Duration, Failure> {
+    /// Feeds for this long and strikes the primary this many times, evenly spread. Goes on past the time until the last victim is back.
+    pub(super) fn run(&mut self, length: Duration, strikes: u32) -> Result<Duration, Failure> {
         let start = Instant::now();
         self.progress.begin();
         if let Some(session) = &self.session {
             self.progress.leads(&self.cluster.name(session.member), &self.epoch);
         }
-        let mut killed = 0;
+        let mut done = 0;
         loop {
             let now = Instant::now();
-            let is_whole = self.unfinished.is_none() && self.returning.is_none();
-            if now - start >= length && killed == kills && is_whole {
+            let is_whole = self.unfinished.is_none() && self.struck.is_none();
+            if now - start >= length && done == strikes && is_whole {
                 break;
             }
             self.fill(now);
             self.hear(Duration::from_millis(5))?;
-            self.look_for_returning()?;
+            self.look_for_struck()?;
             if self.unfinished.is_none() {
                 self.progress.tick(&self.epoch, self.ledger.acknowledged());
             }
-            let due = start + length * (killed + 1) / (kills + 1);
-            if killed < kills && now >= due && is_whole {
-                killed += 1;
-                // Mid-stream: with a full window under way, at any moment of its way.
-                self.fill(Instant::now());
-                std::thread::sleep(moment()?);
-                self.kill_primary()?;
+            let due = start + length * (done + 1) / (strikes + 1);
+            if done < strikes && now >= due && is_whole {
+                done += 1;
+                self.strike()?;
             }
         }
         let fed = start.elapsed();
@@ -116,9 +106,18 @@ impl<'a> Feed<'a> {
     }
 
     /// Sends new records until the window is full.
-    fn fill(&mut self, now: Instant) {
+    pub(super) fn fill(&mut self, now: Instant) {
+        self.fill_to(self.window, now);
+    }
+
+    /// Sends as many new records again as the window has.
+    pub(super) fn fill_beyond(&mut self) {
+        self.fill_to(2 * self.window, Instant::now());
+    }
+
+    fn fill_to(&mut self, window: usize, now: Instant) {
         let Some(session) = &mut self.session else { return };
-        while session.in_flight.len() < self.window {
+        while session.in_flight.len() < window {
             let sequence = self.ledger.next;
             self.input.payload(sequence, &mut self.payload);
             session.append(Sent { sequence, at: now }, self.payload.clone());
@@ -129,7 +128,7 @@ impl<'a> Feed<'a> {
     }
 
     /// Takes answers, waiting up to `patience` for the first.
-    fn hear(&mut self, patience: Duration) -> Result<(), Failure> {
+    pub(super) fn hear(&mut self, patience: Duration) -> Result<(), Failure> {
         let Some(session) = &mut self.session else { return Ok(()) };
         let mut heard = session.hear(patience);
         while let Some(answer) = heard {
@@ -137,7 +136,7 @@ impl<'a> Feed<'a> {
                 Ok(Reply::Acknowledged { sequence, start, end }) => {
                     self.acknowledged(sequence, start, end)?
                 }
-                Ok(_) | Err(_) => return self.take_over(&Loss { at: Instant::now(), killed: false }),
+                Ok(_) | Err(_) => return self.take_over(&Loss { at: Instant::now(), fault: None }),
             }
             heard = self.session.as_mut().and_then(Session::hear_now);
         }
@@ -155,22 +154,13 @@ impl<'a> Feed<'a> {
             takeover.kill_to_commit_ms = milliseconds(now - began);
             self.progress.takeover(&takeover);
             self.takeovers.push(takeover);
-            self.restart_killed()?;
+            self.release(self.takeovers.len() - 1)?;
         }
         Ok(())
     }
 
-    fn kill_primary(&mut self) -> Result<(), Failure> {
-        let Some(member) = self.session.as_ref().map(|session| session.member) else { return Ok(()) };
-        let at = Instant::now();
-        self.cluster.kill(member)?;
-        self.progress.killed(&self.cluster.name(member), at);
-        self.returning = Some(Returning { member, started: at, end: 0, looked: at });
-        self.take_over(&Loss { at, killed: true })
-    }
-
     /// Finds the new primary, reads its log to settle what is unknown, and sends again what is not in it.
-    fn take_over(&mut self, loss: &Loss) -> Result<(), Failure> {
+    pub(super) fn take_over(&mut self, loss: &Loss) -> Result<(), Failure> {
         let before = (self.session.as_ref().map(|session| session.member), self.epoch.clone());
         if let Some(mut session) = self.session.take() {
             // Acknowledgements that came before the loss count.
@@ -178,7 +168,10 @@ impl<'a> Feed<'a> {
                 session.in_flight.pop_front();
                 self.ledger.acknowledge(sequence, start, end).map_err(defect)?;
             }
-            self.ledger.unknown.extend(session.in_flight.drain(..));
+            self.ledger.unknown.extend(session.in_flight.iter().copied());
+            if loss.fault == Some(Fault::Freeze) {
+                self.keep(session);
+            }
         }
         let unknown = self.ledger.unknown.len();
         let known = self.ledger.acknowledged();
@@ -196,7 +189,9 @@ impl<'a> Feed<'a> {
                 from: before.0.map(|member| self.cluster.name(member)).unwrap_or_default(),
                 to: self.cluster.name(session.member),
                 epoch: self.epoch.clone(),
-                killed: loss.killed,
+                killed: loss.fault == Some(Fault::Kill),
+                fault: loss.fault,
+                late: None,
                 unknown,
                 found: usize::try_from(found).unwrap_or(usize::MAX),
                 sent_again: again,
@@ -263,44 +258,6 @@ impl<'a> Feed<'a> {
         }
     }
 
-    /// Starts the victim again once the group has gone on without it.
-    fn restart_killed(&mut self) -> Result<(), Failure> {
-        let Some(returning) = &mut self.returning else { return Ok(()) };
-        returning.started = Instant::now();
-        returning.looked = returning.started;
-        returning.end = self.ledger.end;
-        self.cluster.restart(returning.member)
-    }
-
-    /// Sees whether the victim is back: it follows again, with everything durable that was acknowledged when it was started.
-    fn look_for_returning(&mut self) -> Result<(), Failure> {
-        let (None, Some(returning)) = (&self.unfinished, &mut self.returning) else { return Ok(()) };
-        if returning.looked.elapsed() < LOOK {
-            return Ok(());
-        }
-        returning.looked = Instant::now();
-        let (member, took) = (returning.member, returning.started.elapsed());
-        let end = returning.end;
-        self.cluster.check_alive()?;
-        let is_back = self
-            .cluster
-            .standing(member)
-            .is_some_and(|standing| standing.role == "backup" && standing.durable >= end);
-        if is_back {
-            self.progress.back(&self.cluster.name(member), took);
-            self.returning = None;
-        } else if took > PATIENCE {
-            let (name, lines) = (self.cluster.name(member), self.cluster.lines(member));
-            let message = format_args!(
-                "{name} was started again and has not caught up within {} s; its lines: {}",
-                PATIENCE.as_secs(),
-                lines.display()
-            );
-            return Err(Failure::new(Status::System, message));
-        }
-        Ok(())
-    }
-
     /// Waits for the last acknowledgements; sends nothing new.
     fn drain(&mut self) -> Result<(), Failure> {
         let deadline = Instant::now() + PATIENCE;
@@ -334,12 +291,12 @@ impl<'a> Feed<'a> {
     }
 }
 
-fn defect(defect: Defect) -> Failure {
+pub(super) fn defect(defect: Defect) -> Failure {
     Failure::new(Status::Damage, defect)
 }
 
 /// A random moment within about the time that a window takes.
-fn moment() -> Result<Duration, Failure> {
+pub(super) fn moment() -> Result<Duration, Failure> {
     let random = getrandom::u32().map_err(|error| Failure::new(Status::System, error))?;
     Ok(Duration::from_micros(u64::from(random % 400)))
 }

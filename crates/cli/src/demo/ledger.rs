@@ -16,6 +16,10 @@ pub(super) enum Defect {
     NotSent { lsn: u64 },
     #[error("after a takeover record {sequence} at LSN {lsn} has other bytes than were sent")]
     OtherBytes { sequence: u64, lsn: u64 },
+    #[error(
+        "a deposed primary acknowledged record {sequence} at LSN {lsn}, which the group's log does not have there"
+    )]
+    AcknowledgedByDeposed { sequence: u64, lsn: u64 },
 }
 
 /// The client's book.
@@ -78,6 +82,16 @@ impl Ledger {
         Ok(())
     }
 
+    /// A primary that was deposed meanwhile says that it had committed this record: then the log that was read since must have it there.
+    pub(super) fn acknowledged_late(&self, sequence: u64, start: u64) -> Result<(), Defect> {
+        let known = usize::try_from(sequence).ok().and_then(|at| self.starts.get(at));
+        if known == Some(&start) {
+            Ok(())
+        } else {
+            Err(Defect::AcknowledgedByDeposed { sequence, lsn: start })
+        }
+    }
+
     /// All of the log below `end` was read: what is unknown still is not in it and, the prefix being committed in a newer epoch, never will be.
     pub(super) fn settled(&mut self, end: u64) {
         self.end = self.end.max(end);
@@ -103,5 +117,10 @@ mod tests {
         ledger.found(Some(1), 4200, true).unwrap();
         ledger.settled(5000);
         assert_eq!((ledger.acknowledged(), ledger.end, ledger.unknown.len()), (2, 5000, 2));
+        assert_eq!(ledger.acknowledged_late(1, 4200), Ok(()));
+        for (sequence, lsn) in [(1, 4300), (2, 4300), (u64::MAX, 0)] {
+            let defect = Defect::AcknowledgedByDeposed { sequence, lsn };
+            assert_eq!(ledger.acknowledged_late(sequence, lsn), Err(defect));
+        }
     }
 }

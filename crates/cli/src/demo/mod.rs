@@ -1,4 +1,4 @@
-//! `windlass demo`: three members on this machine, the primary killed mid-stream, everything acknowledged checked.
+//! `windlass demo`: three members on this machine, the primary killed or frozen mid-stream, everything acknowledged checked.
 //!
 //! The members are processes of this same program; this process is their one client. It alone knows what was acknowledged, and at the
 //! end it reads every member's files and compares. DESIGN.md section 9.3.
@@ -9,6 +9,7 @@ mod feed;
 mod input;
 mod ledger;
 mod report;
+mod strike;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -19,7 +20,8 @@ use self::check::Checked;
 use self::cluster::{Cluster, Plan};
 use self::feed::Feed;
 use self::input::Input;
-use self::report::{Progress, Report};
+use self::report::{Progress, Report, Takeover};
+use self::strike::{Fault, Faults, Late};
 use crate::exit::{Failure, Status};
 use crate::log::frame::Framing;
 
@@ -47,9 +49,25 @@ pub(crate) struct Args {
     /// How long to send records, in seconds; longer if the kills take longer
     #[arg(long, value_name = "S", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
-    /// How often to kill the primary
+    /// How often to strike the primary
     #[arg(long, value_name = "N", default_value_t = 2)]
     kills: u32,
+    /// What is done to the primary
+    #[arg(long, value_enum, default_value_t = Fault::Kill, value_name = "FAULT")]
+    faults: Fault,
+    /// A shell command that is run as `CMD begin N` to strike primary N, and as `CMD end N` to take that away: around a freeze,
+    /// or, with `--faults command`, by itself
+    #[arg(long, value_name = "CMD", required_if_eq("faults", "command"))]
+    fault_command: Option<String>,
+    /// How long a fault of kind `command` lasts
+    #[arg(long, value_name = "MS", default_value_t = 2000)]
+    fault_ms: u64,
+    /// Words before each member's command, `{}` standing for its number: `ip netns exec host{}`
+    #[arg(long, value_name = "WORDS")]
+    launch: Option<String>,
+    /// Where the members' control planes listen, `{}` standing for the number: `10.0.0.{}:7400`. Default: free ports on loopback
+    #[arg(long, value_name = "ADDRESS")]
+    address: Option<String>,
     /// What an acknowledgement means: `durable` on the disks of a majority, `replicated` in the memory of a majority
     #[arg(long, value_enum, default_value_t = Level::Durable)]
     level: Level,
@@ -141,9 +159,16 @@ fn run_in(args: &Args, input: &Input, folder: &Path, run: &Path) -> Result<(), F
         segment_bytes: SEGMENT_BYTES,
         suspicion_ms: args.suspicion_ms,
         any_filesystem: args.any_filesystem,
+        address: args.address.clone(),
+        launch: args.launch.iter().flat_map(|words| words.split_whitespace()).map(str::to_owned).collect(),
+    };
+    let faults = Faults {
+        fault: args.faults,
+        command: args.fault_command.clone(),
+        lasts: Duration::from_millis(args.fault_ms),
     };
     let mut cluster = Cluster::start(folder, run, &plan)?;
-    let mut feed = Feed::new(&mut cluster, input, &mut progress, usize::from(args.in_flight))?;
+    let mut feed = Feed::new(&mut cluster, input, &mut progress, usize::from(args.in_flight), faults)?;
     let start = feed.ledger.end;
     let fed = feed.run(Duration::from_secs(args.seconds), args.kills)?;
     let Feed { ledger, latency_us, takeovers, .. } = feed;
@@ -166,6 +191,7 @@ fn run_in(args: &Args, input: &Input, folder: &Path, run: &Path) -> Result<(), F
         altered: sum(|c| c.altered),
         extra: sum(|c| c.extra),
         unreadable: sum(|c| u64::from(c.unreadable.is_some())),
+        late: late_sum(&takeovers),
         takeovers,
         level: args.level.name().to_owned(),
         members: cluster.len(),
@@ -187,6 +213,16 @@ fn run_in(args: &Args, input: &Input, folder: &Path, run: &Path) -> Result<(), F
     } else {
         Err(Failure::new(Status::Damage, "the members' logs are not what was acknowledged"))
     }
+}
+
+/// What all thawed primaries said and did, together.
+fn late_sum(takeovers: &[Takeover]) -> Late {
+    takeovers.iter().filter_map(|takeover| takeover.late).fold(Late::default(), |sum, late| Late {
+        acknowledged: sum.acknowledged + late.acknowledged,
+        unknown: sum.unknown + late.unknown,
+        refused: sum.refused + late.refused,
+        void_batches: sum.void_batches + late.void_batches,
+    })
 }
 
 /// Waits until every member knows that all of it is durable, and ends them well.

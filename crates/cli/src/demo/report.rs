@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use super::check::Checked;
+use super::strike::{Fault, Late};
 
 /// A change of primary that the client lived through.
 #[derive(Clone, Debug, Serialize)]
@@ -16,8 +17,12 @@ pub(super) struct Takeover {
     pub(super) to: String,
     /// Its tenure.
     pub(super) epoch: String,
-    /// Whether the demo killed the one before. If not, the takeover was spurious.
+    /// Whether the demo killed the one before.
     pub(super) killed: bool,
+    /// What the demo did to it. If nothing, the takeover was spurious, or a fault's command caused it.
+    pub(super) fault: Option<Fault>,
+    /// Of a primary that was frozen: what it said and did once it was thawed.
+    pub(super) late: Option<Late>,
     /// Records in flight whose outcome was unknown,
     pub(super) unknown: usize,
     /// of which the new primary's log held these,
@@ -26,7 +31,7 @@ pub(super) struct Takeover {
     pub(super) sent_again: usize,
     /// The silence after which a primary is suspected.
     pub(super) suspicion_ms: u64,
-    /// From the kill to the first acknowledgement of a record sent after it.
+    /// From the fault to the first acknowledgement of a record sent after it.
     pub(super) kill_to_commit_ms: f64,
 }
 
@@ -48,6 +53,8 @@ pub(super) struct Report {
     /// Logs that could not be read to their end.
     pub(super) unreadable: u64,
     pub(super) takeovers: Vec<Takeover>,
+    /// Sums over the primaries that were frozen and thawed.
+    pub(super) late: Late,
     pub(super) level: String,
     pub(super) members: usize,
     pub(super) seconds: f64,
@@ -118,13 +125,17 @@ impl Progress {
         self.say(&format!("{name} is primary (epoch {epoch}); records are sent to it"));
     }
 
-    pub(super) fn killed(&self, name: &str, at: Instant) {
-        self.say_at(at, &format!("the primary {name} is killed (SIGKILL)"));
+    pub(super) fn struck(&self, name: &str, how: &str, at: Instant) {
+        self.say_at(at, &format!("the primary {name} is {how}"));
     }
 
     pub(super) fn takeover(&self, takeover: &Takeover) {
         let t = takeover;
-        let why = if t.killed { "after the kill" } else { "although nobody was killed" };
+        let why = match t.fault {
+            Some(Fault::Kill) => "after the kill",
+            Some(Fault::Freeze) => "after the freeze",
+            Some(Fault::Command) | None => "after the primary was lost, which was not killed",
+        };
         let flight = match t.unknown {
             0 => String::from("nothing was in flight"),
             unknown => {
@@ -140,6 +151,15 @@ impl Progress {
     pub(super) fn back(&self, name: &str, took: Duration) {
         self.say(&format!(
             "{name} was started again and had caught up {:.0} ms after its start",
+            took.as_secs_f64() * 1e3
+        ));
+    }
+
+    pub(super) fn thawed(&self, name: &str, took: Duration, late: &Late) {
+        let Late { acknowledged, unknown, refused, void_batches } = late;
+        self.say(&format!(
+            "{name} was thawed (SIGCONT) and had caught up {:.0} ms later; of its old tenure it called {acknowledged} records committed, \
+             which they are, {unknown} unknown, and refused {refused}; {void_batches} of its batches were refused by the backups",
             took.as_secs_f64() * 1e3
         ));
     }
@@ -186,11 +206,28 @@ pub(super) fn table(report: &Report, members: &[(String, Checked)]) -> String {
         grouped(report.p99_us)
     );
     for (number, t) in (1..).zip(&report.takeovers) {
-        let what = if t.killed { "kill" } else { "loss" };
+        let what = match t.fault {
+            Some(Fault::Kill) => "kill",
+            Some(Fault::Freeze) => "freeze",
+            Some(Fault::Command) | None => "loss",
+        };
         let _ = writeln!(
             out,
             "  takeover {number:<5} {} → {}: {:.0} ms from the {what} to the first new acknowledgement",
             t.from, t.to, t.kill_to_commit_ms
+        );
+    }
+    let thawed = report.takeovers.iter().filter(|takeover| takeover.late.is_some()).count();
+    if thawed > 0 {
+        let Late { acknowledged, unknown, refused, void_batches } = report.late;
+        let _ = writeln!(
+            out,
+            "  thawed         {thawed} deposed primaries called {} records committed, which they are, {} unknown, refused {};\n\
+             \x20                {} of their batches were refused by the backups",
+            grouped(acknowledged),
+            grouped(unknown),
+            grouped(refused),
+            grouped(void_batches)
         );
     }
     if let Some(t) = report.takeovers.first() {
@@ -252,6 +289,7 @@ mod tests {
             extra: 0,
             unreadable: 0,
             takeovers: vec![],
+            late: Late::default(),
             level: String::from("durable"),
             members: 1,
             seconds: 1.0,

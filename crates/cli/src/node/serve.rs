@@ -163,6 +163,7 @@ impl Service {
             trimmed: status.trimmed.0,
             tail: status.tail.0,
             payload_bytes_max: log.map(|log| log.payload_bytes_max().min(PAYLOAD_BYTES_MAX as u64)),
+            void_batches: node.metrics().group.void_batches,
         }))
     }
 

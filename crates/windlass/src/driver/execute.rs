@@ -181,7 +181,8 @@ where
             Event::Stopped { reason } => {
                 warn!(self.options.logger, "this member has stopped until its folder is opened again"; "reason" => %reason);
                 self.stopped = Some(reason);
-                self.stop_sessions();
+                // A stopped member takes part in nothing: every connection is ended, which closes every window, too.
+                self.sessions.end_all();
                 self.events.push_back(DriverEvent::Engine(Event::Stopped { reason }));
             }
             Event::Undecided { epoch, reason } => {
@@ -193,18 +194,6 @@ where
                 super::news::event(&self.options.logger, &event);
                 self.events.push_back(DriverEvent::Engine(event));
             }
-        }
-    }
-
-    /// A stopped member takes part in nothing: every connection is ended, which closes every window, too.
-    fn stop_sessions(&mut self) {
-        self.sessions.grants.clear();
-        self.sessions.fetches.clear();
-        for link in self.sessions.outgoing.drain(..) {
-            link.destroy();
-        }
-        for link in self.sessions.incoming.drain(..) {
-            link.destroy();
         }
     }
 

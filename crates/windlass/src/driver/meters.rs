@@ -18,6 +18,7 @@ pub(crate) struct GroupMeters {
     pub(crate) fetched_bytes: Counter,
     pub(crate) cuts: Counter,
     pub(crate) refused: Counter,
+    pub(crate) void_batches: Counter,
 }
 
 /// What a member of a group counts, at one moment.
@@ -50,6 +51,9 @@ pub struct GroupMetrics {
     pub cuts: u64,
     /// Peers refused by the engine.
     pub refused: u64,
+    /// Batches under way when their session ended: refused by the backup's end, or lost with the connection. None of them counts as
+    /// placed.
+    pub void_batches: u64,
 }
 
 impl GroupMetrics {
@@ -73,6 +77,7 @@ impl GroupMetrics {
             ("fetched_bytes", "Bytes fetched as a candidate.", self.fetched_bytes),
             ("cuts", "Times that the local log was cut.", self.cuts),
             ("refused_peers", "Peers refused.", self.refused),
+            ("void_batches", "Batches refused by a backup, or lost with the connection.", self.void_batches),
         ] {
             // Writing to a String can't fail.
             let _ = writeln!(
@@ -101,6 +106,7 @@ impl GroupMeters {
             fetched_bytes: self.fetched_bytes.value(),
             cuts: self.cuts.value(),
             refused: self.refused.value(),
+            void_batches: self.void_batches.value(),
         }
     }
 }

@@ -76,8 +76,9 @@ const COMPLETIONS: usize = 128;
 const QUEUE_CAPACITY: u32 = 8192;
 /// How long a session may take to become ready.
 const SESSION_NS: u64 = 2_000_000_000;
-/// How long invalidations and draining may take before connections are destroyed without.
-const REVOKE_NS: u64 = 500_000_000;
+/// How long invalidations and draining may take before connections are destroyed without. They complete behind what was posted before,
+/// which a frozen primary never answers: a takeover waits this long then, at each member in turn.
+const REVOKE_NS: u64 = 50_000_000;
 /// The longest wait, whatever the engine says.
 const WAIT_MAX: Duration = Duration::from_millis(100);
 
@@ -271,7 +272,12 @@ where
         let waker = queue.waker();
         port.set_wake(Box::new(move || waker.wake()));
         let folder = store.disk().path().to_path_buf();
-        let sessions = Sessions::new(options.config.geometry, options.config.limits.notice_slots);
+        let group_meters = Arc::<GroupMeters>::default();
+        let sessions = Sessions::new(
+            options.config.geometry,
+            options.config.limits.notice_slots,
+            Arc::clone(&group_meters),
+        );
         Ok(Driver {
             sessions,
             local: Local::new(store, history, tail),
@@ -283,7 +289,7 @@ where
             executor,
             port,
             meters: Arc::default(),
-            group_meters: Arc::default(),
+            group_meters,
             lead: None,
             log: None,
             ordered: VecDeque::new(),
@@ -428,12 +434,7 @@ where
             lead.tenure.watermarks.stop(&Stopped::Closed);
             lead.tenure.handoff.retire();
         }
-        for link in self.sessions.outgoing.drain(..) {
-            link.destroy();
-        }
-        for link in self.sessions.incoming.drain(..) {
-            link.destroy();
-        }
+        self.sessions.end_all();
         self.port.stop(&Stopped::Closed);
         if self.lead.is_none() {
             // What has arrived and was not looked at yet belongs to the log, too.

@@ -434,6 +434,11 @@ impl<F: Fabric> Outgoing<F> {
         }
     }
 
+    /// Batches posted whose completion was not seen.
+    pub(crate) fn batches_in_flight(&self) -> u64 {
+        self.in_flight.len() as u64
+    }
+
     /// Ends the session: when this returns no request of it touches any memory, here or there.
     pub(crate) fn destroy(self) {
         let Outgoing { connection, .. } = self;

@@ -1,12 +1,14 @@
 //! All sessions of a member, at either end, and the offers that wait for a grant.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use windlass_engine::{Input, LsnRange, Session, Token};
 use windlass_fabric::{Completion, Fabric};
 use windlass_log::{Geometry, Lsn, MemberId};
 
 use super::incoming::Incoming;
+use super::meters::GroupMeters;
 use super::outgoing::{Outgoing, SessionError};
 use crate::control::{ControlPlane, Frame, Purpose};
 
@@ -47,10 +49,11 @@ pub(crate) struct Sessions<F: Fabric> {
     offers: BTreeMap<(MemberId, Purpose), Offer>,
     geometry: Geometry,
     notice_slots: u32,
+    meters: Arc<GroupMeters>,
 }
 
 impl<F: Fabric> Sessions<F> {
-    pub(crate) fn new(geometry: Geometry, notice_slots: u32) -> Sessions<F> {
+    pub(crate) fn new(geometry: Geometry, notice_slots: u32, meters: Arc<GroupMeters>) -> Sessions<F> {
         Sessions {
             outgoing: Vec::new(),
             incoming: Vec::new(),
@@ -59,6 +62,7 @@ impl<F: Fabric> Sessions<F> {
             offers: BTreeMap::new(),
             geometry,
             notice_slots,
+            meters,
         }
     }
 
@@ -119,7 +123,7 @@ impl<F: Fabric> Sessions<F> {
         {
             let link = self.outgoing.swap_remove(at);
             let purpose = link.purpose;
-            link.destroy();
+            self.destroy(link);
             control.send(peer, Frame::Broken { session, purpose, by_initiator: true });
         }
     }
@@ -206,6 +210,24 @@ impl<F: Fabric> Sessions<F> {
         }
     }
 
+    /// Ends an initiator's end; what it had under way counts for nothing.
+    fn destroy(&self, link: Outgoing<F>) {
+        self.meters.void_batches.add(link.batches_in_flight());
+        link.destroy();
+    }
+
+    /// Ends every session, at either end: what it had under way counts for nothing, and no window is open any more.
+    pub(crate) fn end_all(&mut self) {
+        self.grants.clear();
+        self.fetches.clear();
+        for link in std::mem::take(&mut self.outgoing) {
+            self.destroy(link);
+        }
+        for link in self.incoming.drain(..) {
+            link.destroy();
+        }
+    }
+
     /// Drops an initiator's end that broke, and says so.
     pub(crate) fn drop_outgoing(
         &mut self,
@@ -221,7 +243,7 @@ impl<F: Fabric> Sessions<F> {
         let Some(at) = position else { return };
         let mut link = self.outgoing.swap_remove(at);
         let fetching = link.fetching.take();
-        link.destroy();
+        self.destroy(link);
         match purpose {
             Purpose::Replicate => inputs.push_back(Input::FabricDown { peer, session }),
             Purpose::Fetch => inputs.extend(fetching.map(|fetch| Input::FetchFailed { token: fetch.token })),
