@@ -36,6 +36,12 @@ struct Arguments {
     /// A small run of everything, to see that it works; its figures mean nothing
     #[arg(long)]
     quick: bool,
+    /// Rounds of each contender
+    #[arg(long, value_name = "N")]
+    rounds: Option<usize>,
+    /// In `throughput`, only this number of callers
+    #[arg(long, value_name = "N")]
+    callers: Option<usize>,
     /// Also write the figures to this file, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -50,12 +56,19 @@ pub(crate) struct Settings {
     pub(crate) dir: PathBuf,
     /// Whether this is only to see that everything works.
     pub(crate) quick: bool,
+    rounds: Option<usize>,
+    callers: Option<usize>,
 }
 
 impl Settings {
     /// Rounds of each contender.
     pub(crate) fn rounds(&self) -> usize {
-        self.choose(5, 1)
+        self.rounds.unwrap_or(self.choose(5, 1)).max(1)
+    }
+
+    /// Whether so many callers are to be measured.
+    pub(crate) fn has_callers(&self, callers: usize) -> bool {
+        self.callers.is_none_or(|only| only == callers)
     }
 
     /// One amount for a full run, another one for a quick run.
@@ -171,7 +184,12 @@ fn ended(outcome: Result<(), BenchError>) -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<(), BenchError> {
     std::fs::create_dir_all(&arguments.dir).during("making the folder to measure in")?;
-    let settings = Settings { dir: arguments.dir.clone(), quick: arguments.quick };
+    let settings = Settings {
+        dir: arguments.dir.clone(),
+        quick: arguments.quick,
+        rounds: arguments.rounds,
+        callers: arguments.callers,
+    };
     let mut reports = Vec::new();
     for benchmark in ALL {
         if arguments.names.is_empty() || arguments.names.iter().any(|name| name == benchmark.name) {

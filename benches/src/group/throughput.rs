@@ -35,7 +35,7 @@ pub(crate) fn run(settings: &Settings) -> Result<Report, BenchError> {
             addresses.push(address);
         }
         for driving in [Driving::Connections, Driving::Inside] {
-            for callers in CALLERS {
+            for callers in CALLERS.into_iter().filter(|callers| settings.has_callers(*callers)) {
                 let how = match driving {
                     Driving::Inside => "callers in the primary's process",
                     Driving::Connections => "connections",

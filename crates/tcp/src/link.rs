@@ -1,7 +1,7 @@
 //! One end of one connection, as its handle, the completion queue, the acceptor and the agent share it.
 //!
-//! Locks, in the order they may be taken: `requester`, then `incoming`, `grants`, `receives`, then the queue's. The agent
-//! never takes `requester`.
+//! Locks, in the order they may be taken: `requester`, then `incoming`, `grants`, `receives`, then the queue's. Whoever holds `serving` takes
+//! neither `requester` nor `incoming`; nobody but the agent's thread waits for it.
 
 use std::collections::VecDeque;
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use slog::Logger;
 use windlass_fabric::{Access, Completion, ConnectionId, ConnectionOptions, Opcode, Status};
 
-use crate::agent;
+use crate::agent::{self, Agent};
 use crate::domain::{Domain, RegionInner, lock, reading, writing};
 use crate::endpoint::Token;
 use crate::queue::{QueueShared, Ready};
@@ -34,6 +34,12 @@ pub(crate) struct Link {
     /// Look at the requester's socket although nothing is outstanding.
     pub(crate) look: AtomicBool,
     incoming: Mutex<Incoming>,
+    /// The passive side's state, once the peer's socket is here: who holds this serves the peer.
+    pub(crate) serving: Mutex<Option<Agent>>,
+    /// The queue's owner may serve the peer.
+    pub(crate) lent: AtomicBool,
+    /// The agent's thread is to take the socket back.
+    pub(crate) take_back: AtomicBool,
     /// The agent is at work.
     pub(crate) attached: AtomicBool,
     agent_end: Mutex<Option<AgentEnd>>,
@@ -156,6 +162,9 @@ impl Link {
             receives_used: AtomicU32::new(0),
             look: AtomicBool::new(false),
             incoming: Mutex::default(),
+            serving: Mutex::new(None),
+            lent: AtomicBool::new(false),
+            take_back: AtomicBool::new(false),
             attached: AtomicBool::new(false),
             agent_end: Mutex::new(None),
             agent_ended: AtomicBool::new(false),
@@ -211,9 +220,10 @@ impl Link {
 
     fn start(self: &Arc<Self>, incoming: &mut Incoming, socket: TcpStream, address: SocketAddr) {
         let socket = Arc::new(socket);
-        let (link, stream) = (Arc::clone(self), Arc::clone(&socket));
+        *lock(&self.serving) = Some(Agent::new(Arc::clone(&socket)));
+        let link = Arc::clone(self);
         let name = format!("windlass-tcp-{}", self.id.0);
-        match std::thread::Builder::new().name(name).spawn(move || agent::run(&link, &stream, address)) {
+        match std::thread::Builder::new().name(name).spawn(move || agent::run(&link, address)) {
             Ok(agent) => {
                 incoming.agent = Some(agent);
                 incoming.socket = Some(socket);
@@ -238,6 +248,16 @@ impl Link {
         {
             // It fails only where the socket is not connected any more.
             let _ = socket.shutdown(Shutdown::Both);
+        }
+        drop(incoming);
+        self.recall();
+    }
+
+    /// Makes the agent's thread take its socket back.
+    pub(crate) fn recall(&self) {
+        self.take_back.store(true, Ordering::Release);
+        if let Some(agent) = &lock(&self.incoming).agent {
+            agent.thread().unpark();
         }
     }
 

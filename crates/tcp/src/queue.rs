@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -31,6 +31,9 @@ pub(crate) struct QueueShared {
     links: Mutex<Vec<Arc<Link>>>,
     capacity: u32,
     reserved: AtomicU32,
+    /// How often the owner has looked, and whether it sleeps here: agents lend their sockets to an owner that comes by.
+    visits: AtomicU64,
+    waited_on: AtomicBool,
     signal: Signal,
 }
 
@@ -43,6 +46,8 @@ impl QueueShared {
             links: Mutex::default(),
             capacity,
             reserved: AtomicU32::new(0),
+            visits: AtomicU64::new(0),
+            waited_on: AtomicBool::new(false),
             signal: Signal::new()?,
         })
     }
@@ -85,15 +90,27 @@ impl QueueShared {
         self.signal.raise(CHANGED);
     }
 
+    /// A number that changes whenever the owner looks.
+    pub(crate) fn visits(&self) -> u64 {
+        self.visits.load(Ordering::Relaxed)
+    }
+
+    /// Whether the owner sleeps here, and so wakes for every socket.
+    pub(crate) fn is_waited_on(&self) -> bool {
+        self.waited_on.load(Ordering::Relaxed)
+    }
+
     fn is_ready(&self) -> bool {
         self.count.load(Ordering::Acquire) > 0
     }
 
     /// Moves all connections on; whether something came of it.
     fn progress(&self) -> bool {
+        self.visits.fetch_add(1, Ordering::Relaxed);
         let mut changed = false;
         for link in &*lock(&self.links) {
             changed |= link.progress();
+            changed |= link.serve_lent();
         }
         changed
     }
@@ -199,6 +216,7 @@ impl TcpCompletionQueue {
             None => PollFd::new(&signal.event, PollFlags::IN),
         };
         let count = self.sockets.len() + 1;
+        self.shared.waited_on.store(true, Ordering::Relaxed);
         let slept = if count <= SOCKETS_INLINE {
             let mut polled: [PollFd<'_>; SOCKETS_INLINE] = std::array::from_fn(entry);
             signal.sleep(&mut polled[..count], timeout)
@@ -206,6 +224,7 @@ impl TcpCompletionQueue {
             let mut polled: Vec<_> = (0..count).map(entry).collect();
             signal.sleep(&mut polled, timeout)
         };
+        self.shared.waited_on.store(false, Ordering::Relaxed);
         self.sockets.clear();
         slept.map_err(|errno| PollError::Device { call: "poll", source: errno.into() })?;
         for link in &*lock(&self.shared.links) {

@@ -564,6 +564,12 @@ impl Link {
 
     /// Adds the sockets to sleep on, and says how long at most.
     pub(crate) fn interest(&self, sockets: &mut Vec<(Arc<TcpStream>, PollFlags)>) -> Duration {
+        if self.lent.load(Ordering::Acquire)
+            && let Ok(serving) = self.serving.try_lock()
+            && let Some(agent) = &*serving
+        {
+            sockets.push((Arc::clone(agent.socket()), PollFlags::IN));
+        }
         let requester = lock(&self.requester);
         if let Some(dial) = &requester.dial {
             let flags = if dial.awaits_connect() { PollFlags::OUT } else { PollFlags::IN };
