@@ -139,12 +139,18 @@ impl<D: Disk> Store<D> {
                 superblock.history.trim(lsn);
             }
         })?;
-        // In this order: the helper unmaps what is persisted, and a flush under way that misses a segment takes it for released by the trim point.
-        self.trimmed.fetch_max(lsn.0, Ordering::AcqRel);
-        self.persisted.fetch_max(lsn.0, Ordering::AcqRel);
+        self.pass_marks(lsn, || {});
         self.release(lsn);
         self.recycle()?;
         Ok(())
+    }
+
+    /// Raises the trim point, and the persisted mark with it. In this order: the helper unmaps what is persisted, and a flush under way that
+    /// misses a segment takes it for released by the trim point. `between` looks on.
+    pub(crate) fn pass_marks(&self, lsn: Lsn, between: impl FnOnce()) {
+        self.trimmed.fetch_max(lsn.0, Ordering::AcqRel);
+        between();
+        self.persisted.fetch_max(lsn.0, Ordering::AcqRel);
     }
 
     /// Whether a record of this log starts at `lsn`: a system call or two.

@@ -788,3 +788,18 @@ fn kind_44_a_trim_and_what_a_member_changes_with_it_are_one_update_of_the_superb
     let log = TestLog::open(disk.after_power_loss(Survive::Nothing)).unwrap();
     assert_eq!(log.store.trimmed(), starts[250]);
 }
+
+/// A segment that is wholly persisted may be unmapped by the helper; a flush under way that finds it gone takes it for released if the trim point says so, and
+/// for a failure of the medium otherwise: in between, the mark must never be above a trim point that takes it along.
+#[test]
+fn kind_44_the_trim_point_moves_before_the_persisted_mark_that_it_takes_along() {
+    let mut log = TestLog::create(TestDisk::new()).unwrap();
+    let starts: Vec<Lsn> = (0..300).map(|number| log.append(&payload(number)).unwrap().start).collect();
+    let (store, flushed) = (&log.store, log.store.persisted().lsn());
+    let to = starts[299];
+    assert!(flushed < to, "nothing of it is flushed");
+    let mut between = None;
+    store.pass_marks(to, || between = Some((store.persisted().lsn(), store.trimmed())));
+    assert_eq!(between, Some((flushed, to)));
+    assert_eq!((store.persisted().lsn(), store.trimmed()), (to, to));
+}
