@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use windlass::control::{ControlEvent, ControlPlane, Frame};
 use windlass::driver::{Done, Driver, DriverEvent, DriverOptions, Executor, Lane, Parts, Work};
-use windlass::engine::{Config, Event, Identity, Limits, Role, StopReason, Timing};
+use windlass::engine::{Config, Event, Identity, Input, Limits, Role, StopReason, Timing};
 use windlass::store::disk::Errno;
 use windlass::store::disk::testing::{Call, Survive, TestDisk};
 use windlass::store::{Founding, Options as StoreOptions, Read, Store, Surroundings};
@@ -21,6 +21,8 @@ use world::{World, WorldFabric};
 
 const MEMBERS: usize = 3;
 const SEGMENT_BYTES: u64 = 64 << 10;
+/// The lane of superblock updates and cuts.
+const SUPERBLOCK: usize = 1;
 
 /// A small generator (splitmix64), so that a seed is a run.
 struct Random(u64);
@@ -136,7 +138,7 @@ impl Executor<TestDisk> for StepExecutor {
     fn submit(&mut self, work: Work<TestDisk>) {
         let lane = match work.lane() {
             Lane::Flush => 0,
-            Lane::Superblock => 1,
+            Lane::Superblock => SUPERBLOCK,
             Lane::Prepare => 2,
         };
         self.lanes[lane].push_back(work);
@@ -169,6 +171,10 @@ struct Sim {
     openings: u64,
     trace: Vec<String>,
     stopped: Vec<(u8, StopReason)>,
+    /// A member whose superblock takes its time: its lane is worked by the test alone.
+    held: Option<usize>,
+    /// Nobody appends.
+    is_idle: bool,
 }
 
 fn surroundings(boot: u8, incarnation: u64) -> Surroundings {
@@ -209,6 +215,8 @@ impl Sim {
             openings: 0,
             trace: Vec::new(),
             stopped: Vec::new(),
+            held: None,
+            is_idle: false,
         };
         for at in 0..MEMBERS {
             sim.open(at, 1);
@@ -294,7 +302,8 @@ impl Sim {
             12..=13 => {
                 let at = self.random.below(MEMBERS);
                 let Some(driver) = &mut self.members[at].driver else { return };
-                let pending = driver.executor_mut().pending();
+                let mut pending = driver.executor_mut().pending();
+                pending.retain(|lane| self.held != Some(at) || *lane != SUPERBLOCK);
                 if !pending.is_empty() {
                     driver.executor_mut().work(pending[self.random.below(pending.len())]);
                 }
@@ -305,7 +314,9 @@ impl Sim {
             }
             _ => {
                 let at = self.random.below(MEMBERS);
-                self.append(at);
+                if !self.is_idle {
+                    self.append(at);
+                }
             }
         }
     }
@@ -355,6 +366,29 @@ impl Sim {
         for _ in 0..count {
             self.turn();
         }
+    }
+
+    fn driver(&mut self, at: usize) -> &mut TestDriver {
+        self.members[at].driver.as_mut().unwrap()
+    }
+
+    /// Goes on until the held member has work for its superblock, and says what.
+    fn until_held_work(&mut self) -> &'static str {
+        let at = self.held.unwrap();
+        self.until("work for the superblock", |sim| sim.held_work(at).is_some());
+        self.held_work(at).unwrap()
+    }
+
+    fn held_work(&self, at: usize) -> Option<&'static str> {
+        let driver = self.members[at].driver.as_ref()?;
+        driver.executor().lanes[SUPERBLOCK].front().map(Work::name)
+    }
+
+    /// Does one piece of it, and lets the driver see that it is done.
+    fn work_held(&mut self) {
+        let at = self.held.unwrap();
+        self.driver(at).executor_mut().work(SUPERBLOCK);
+        self.step(at);
     }
 
     fn primary(&self) -> Option<usize> {
@@ -491,4 +525,100 @@ fn kind_24_a_failing_flush_on_the_primary_ends_its_tenure_and_the_group_goes_on(
     sim.kill(at, None);
     sim.open(at, 1);
     sim.settle();
+}
+
+/// Three members, a primary, and a few acknowledgements.
+fn led(seed: u64) -> (Sim, usize) {
+    let mut sim = Sim::new(seed);
+    sim.until("a primary", |sim| sim.primary().is_some());
+    sim.until("acknowledgements", |sim| sim.acknowledged.len() > 5);
+    let at = sim.primary().unwrap();
+    (sim, at)
+}
+
+/// A clean mark at the end before the cut would make of the shorter log a damaged one.
+#[test]
+fn kind_42_a_member_that_ends_under_a_cut_leaves_no_clean_mark() {
+    let (mut sim, at) = led(11);
+    // Records that nobody else gets: on its own medium, and to be cut.
+    for _ in 0..20 {
+        sim.append(at);
+        sim.step(at);
+        for lane in [0, 2] {
+            sim.driver(at).executor_mut().work(lane);
+        }
+        sim.step(at);
+    }
+    sim.kill(at, None);
+    sim.until("another primary", |sim| sim.primary().is_some());
+    let before = sim.acknowledged.len();
+    sim.until("more acknowledgements", |sim| sim.acknowledged.len() > before + 3);
+    sim.open(at, 1);
+    sim.held = Some(at);
+    while sim.until_held_work() != "cut" {
+        sim.work_held();
+    }
+
+    let driver = sim.driver(at);
+    assert!(!driver.may_end());
+    let ended = driver.end();
+    assert!(ended.is_quiet && !ended.is_clean, "{ended:?}");
+    // Threads do what they were given before they end.
+    while let Some(lane) = driver.executor_mut().pending().first().copied() {
+        driver.executor_mut().work(lane);
+    }
+    let store = Arc::clone(driver.store());
+    drop(sim.members[at].driver.take());
+    // What the pump does.
+    if ended.is_clean {
+        store.close(ended.tail).unwrap();
+    } else {
+        store.abandon();
+    }
+    drop(store);
+    sim.held = None;
+    sim.kill(at, None);
+    sim.open(at, 1);
+    sim.settle();
+    assert!(sim.stopped.is_empty(), "{:?}", sim.stopped);
+}
+
+/// The order to begin a tenure waits behind a superblock update; before it has its turn, the tenure is over.
+#[test]
+fn r_10_a_tenure_that_is_sealed_before_its_turn_never_begins() {
+    let (mut sim, old) = led(12);
+    let [at, other] = [(old + 1) % MEMBERS, (old + 2) % MEMBERS];
+    // With logs of one length nobody has anything to fetch or to adopt before it leads.
+    sim.is_idle = true;
+    sim.until("all have all", |sim| {
+        let mut all = sim.members.iter().map(|member| member.driver.as_ref().unwrap().status());
+        let first = all.next().unwrap();
+        all.all(|status| (status.tail, status.durable) == (first.tail, first.tail))
+            && first.durable == first.tail
+    });
+    sim.held = Some(at);
+    sim.driver(at).ask(Input::Suspect);
+    assert_eq!(sim.until_held_work(), "save", "its own promise");
+    sim.work_held();
+    assert_eq!(sim.until_held_work(), "save", "its history, once it is fenced and its log is flushed");
+    // A member that comes back is noted: one more update, behind the history's.
+    sim.kill(other, None);
+    sim.open(other, 1);
+    sim.step(at);
+    sim.work_held();
+    assert_eq!((sim.held_work(at), sim.driver(at).status().role), (Some("save"), Role::Candidate));
+    assert!(sim.members[at].log.is_none());
+    // The next candidate asks for more.
+    sim.driver(old).ask(Input::Suspect);
+    let steps_down = format!("{}: SteppedDown", sim.members[at].id);
+    sim.until("it has given way", |sim| sim.trace.iter().any(|line| line.contains(&steps_down)));
+    assert!(sim.members[at].log.is_none());
+    (sim.held, sim.is_idle) = (None, false);
+    sim.until("another tenure", |sim| sim.primary().is_some_and(|primary| primary != at));
+    sim.until("nothing is under way any more", |sim| {
+        // Were its tenure begun by now, it would have a log that is open, with nobody to lead it or to seal it.
+        sim.members[at].driver.as_ref().unwrap().may_end()
+    });
+    sim.settle();
+    assert!(sim.stopped.is_empty(), "{:?}", sim.stopped);
 }

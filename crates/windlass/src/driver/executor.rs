@@ -83,6 +83,19 @@ impl<D: Disk> Work<D> {
         }
     }
 
+    /// What it is, for a simulator's trace.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self.job {
+            Job::Flush { .. } => "flush",
+            Job::Save { .. } => "save",
+            Job::Cut { .. } => "cut",
+            Job::Reset { .. } => "reset",
+            Job::Trim { .. } => "trim",
+            Job::Prepare { .. } => "prepare",
+        }
+    }
+
     /// Does it; waits for the disk.
     #[must_use]
     pub fn run(self) -> Done {

@@ -159,6 +159,18 @@ pub struct Parts<F, D: Disk, C, N, X> {
     pub executor: X,
 }
 
+/// How a driver has ended, for whoever closes its store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ended {
+    /// The end of the local log.
+    pub tail: Lsn,
+    /// No producer can write into the log's memory any more. If not, the store may be neither closed nor let go of.
+    pub is_quiet: bool,
+    /// The log ends at the tail, and all work on the store that is still under way leaves it there: [`Store::close`] is right. Otherwise
+    /// [`Store::abandon`] is: the next opening finds the end.
+    pub is_clean: bool,
+}
+
 /// One member's driver. See the module.
 pub struct Driver<F: Fabric, D: Disk, C, N, X> {
     // Sessions go before the queue and the fabric that they were made from.
@@ -207,7 +219,7 @@ where
     F: Fabric,
     D: Disk,
 {
-    /// However it goes, nobody waits for it for ever. `shut_down` has said so already, unless the pump panicked.
+    /// However it goes, nobody waits for it for ever. [`Driver::end`] has said so already, unless the pump panicked.
     fn drop(&mut self) {
         if let Some(lead) = &self.lead {
             lead.tenure.fail(&Failure::Store { what: "the node's pump", cause: "it is gone".into() });
@@ -389,6 +401,12 @@ where
         &mut self.control
     }
 
+    /// The executor, for a simulator that looks at what the disk is to do.
+    #[must_use]
+    pub fn executor(&self) -> &X {
+        &self.executor
+    }
+
     /// The executor, for a simulator that decides when the disk answers.
     pub fn executor_mut(&mut self) -> &mut X {
         &mut self.executor
@@ -415,17 +433,31 @@ where
     }
 
     /// Whether nothing of this node may be written any more: no tenure whose reservations are in flight.
-    pub(crate) fn is_quiet(&self) -> bool {
+    fn is_quiet(&self) -> bool {
         self.lead.as_ref().is_none_or(Lead::is_quiet)
     }
 
     /// Whether no command is taking effect, or waits to: a cut, for example, after which the log ends elsewhere.
-    pub(crate) fn is_settled(&self) -> bool {
+    fn is_settled(&self) -> bool {
         self.running.is_none() && self.ordered.is_empty()
     }
 
-    /// Ends everything: sessions are destroyed, whoever waits is answered. The store is left to the caller, with the end of its log.
-    pub(crate) fn shut_down(&mut self) -> Lsn {
+    /// Whether a clean end is possible now: no reservation is in flight and nothing is taking effect.
+    #[must_use]
+    pub fn may_end(&self) -> bool {
+        self.is_quiet() && self.is_settled()
+    }
+
+    /// Ends everything: sessions are destroyed, whoever waits is answered. The store is left to the caller.
+    pub fn end(&mut self) -> Ended {
+        // What is taking effect may move the log's end: a clean mark would be set at the old one.
+        let is_whole = self.engine.status().stopped.is_none() && self.is_settled();
+        let tail = self.shut_down();
+        let is_quiet = self.is_quiet();
+        Ended { tail, is_quiet, is_clean: is_whole && is_quiet }
+    }
+
+    fn shut_down(&mut self) -> Lsn {
         self.log = None;
         if let Some(lead) = &self.lead {
             lead.tenure.handoff.seal();

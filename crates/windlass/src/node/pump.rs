@@ -46,7 +46,7 @@ where
             Some(Ending::Clean) => {
                 let leaving = leaving.get_or_insert_with(|| Leaving::new(driver.others()));
                 let is_over = leaving.turn(&driver.status());
-                if (is_over && driver.is_quiet() && driver.is_settled()) || leaving.since.elapsed() > QUIET {
+                if (is_over && driver.may_end()) || leaving.since.elapsed() > QUIET {
                     break;
                 }
                 if let Some(input) = leaving.ask.take() {
@@ -65,9 +65,7 @@ where
             break;
         }
     }
-    // What is taking effect may move the log's end: a clean mark would be set at the old one.
-    let is_clean = driver.status().stopped.is_none() && driver.is_settled();
-    end(driver, inner, is_clean);
+    end(driver, inner, true);
 }
 
 /// A pump that panics (a defect) must not leave a node that looks alive.
@@ -146,8 +144,8 @@ where
     }
 }
 
-/// Ends the driver and, if the stop is clean, marks the folder so.
-fn end<F, C, N, X>(mut driver: Driver<F, RealDisk, C, N, X>, inner: &Inner, is_clean: bool)
+/// Ends the driver and, if that is wanted and may be, marks the folder clean.
+fn end<F, C, N, X>(mut driver: Driver<F, RealDisk, C, N, X>, inner: &Inner, is_wanted: bool)
 where
     F: Fabric,
     C: Clock + Clone,
@@ -155,19 +153,18 @@ where
     X: Executor<RealDisk>,
 {
     *inner.log() = None;
-    let tail = driver.shut_down();
-    let is_quiet = driver.is_quiet();
+    let ended = driver.end();
     let store = Arc::clone(driver.store());
     // Threads that work on the store end here; no window is open any more.
     drop(driver);
-    if is_clean && is_quiet {
-        if let Err(error) = store.close(tail) {
+    if is_wanted && ended.is_clean {
+        if let Err(error) = store.close(ended.tail) {
             warn!(inner.logger, "the folder was not closed cleanly"; "cause" => %error);
             *inner.close_error() = Some(error);
         }
     } else {
         inner.is_unclean.store(true, Ordering::Release);
-        if is_quiet {
+        if ended.is_quiet {
             store.abandon();
         }
         // otherwise a producer may still write into the mapping, so the folder stays locked until this process ends.
