@@ -137,6 +137,17 @@ pub enum ConnectError {
         /// What is wrong with it.
         what: &'static str,
     },
+    /// The path carries less in a packet than a page, which on-demand paging of one of the ends needs
+    /// ([`Transfer::WholePages`](crate::Transfer)). Remedy: a larger MTU on both interfaces and what is between them, or staged images.
+    #[error(
+        "the path MTU is {bytes} bytes, whole pages need {needed_bytes}: raise the interfaces' MTU (ip link set … mtu 9000)"
+    )]
+    PathMtu {
+        /// What the path carries.
+        bytes: u32,
+        /// What is needed.
+        needed_bytes: u32,
+    },
     /// Only a connection in `Initial` can be connected. Remedy: make a new one.
     #[error("connect in state {state:?}")]
     State {

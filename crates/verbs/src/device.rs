@@ -1,7 +1,7 @@
-//! Devices, ports and addresses: what is there, and which address of which port carries our connections.
+//! Devices and ports: what is there, and the first that fits.
 
 use std::ffi::CStr;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::slice;
 use std::sync::Arc;
@@ -9,8 +9,10 @@ use std::sync::Arc;
 use ibverbs_sys as sys;
 use rustix::io::Errno;
 
-use crate::error::{About, OpenError, PortRefusal, PortRefusalReason, VerbError};
+use crate::address::{GidEntry, PortAddress, choose, gid_address};
+use crate::error::{About, OpenError, PortRefusal, VerbError};
 use crate::events::Registry;
+use crate::extended;
 use crate::library::Library;
 use crate::ops::Ops;
 
@@ -23,6 +25,8 @@ pub(crate) struct Context {
     events: RawFd,
     pub(crate) device_name: String,
     pub(crate) limits: sys::ibv_device_attr,
+    /// Of reliable connections, as `ibv_odp_transport_cap_bits`; 0 without on-demand paging.
+    pub(crate) on_demand: u32,
     pub(crate) registry: Registry,
     _opened: Opened,
 }
@@ -54,29 +58,13 @@ impl Drop for Opened {
     }
 }
 
-/// The address that a port's connections start from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct PortAddress {
-    /// The port, from 1.
-    pub(crate) port: u8,
-    /// Where in the GID table the address stands *now*: it may move when the port flaps.
-    pub(crate) gid_index: u8,
-    /// The address itself.
-    pub(crate) gid: [u8; 16],
-    /// The local identifier; 0 on Ethernet.
-    pub(crate) lid: u16,
-    /// The port's active MTU as `ibv_mtu` counts it.
-    pub(crate) mtu: u32,
-    /// The port's longest message, in bytes.
-    pub(crate) message_bytes_max: u32,
-}
-
 /// Which device and address to use.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeviceChoice {
     /// The device's name (`rxe0`, `mlx5_0`); any device where `None`.
     pub device: Option<String>,
-    /// The IP address that the port must have, as a RoCE v2 address; the first one that is not link-local where `None`.
+    /// The address that the port must have: its interface's IP address, on InfiniBand its GID written as an IPv6 address; the first one that
+    /// is not link-local where `None`.
     pub address: Option<IpAddr>,
 }
 
@@ -134,6 +122,7 @@ fn open_device(
         library: Arc::clone(library),
         raw,
         ops: Ops::new(&table)?,
+        on_demand: extended::on_demand(raw),
         events,
         device_name: name.to_owned(),
         limits,
@@ -167,29 +156,14 @@ fn choose_port(
     context: &Context,
     wanted: Option<IpAddr>,
 ) -> Result<Result<PortAddress, Vec<PortRefusal>>, VerbError> {
-    let entries = gid_table(context)?;
+    let table = gid_table(context)?;
     let mut refusals = Vec::new();
     for port in 1..=context.limits.phys_port_cnt {
-        let attributes = query_port(context, port)?;
-        let refuse = |reason| PortRefusal { device: context.device_name.clone(), port, reason };
-        if attributes.state != sys::ibv_port_state::IBV_PORT_ACTIVE {
-            refusals.push(refuse(PortRefusalReason::Down { state: attributes.state }));
-            continue;
-        }
-        let of_port: Vec<GidEntry> =
-            entries.iter().filter(|entry| entry.port == u32::from(port)).copied().collect();
-        match choose_gid(&of_port, wanted) {
-            Ok(entry) => {
-                return Ok(Ok(PortAddress {
-                    port,
-                    gid_index: entry.index,
-                    gid: entry.gid,
-                    lid: attributes.lid,
-                    mtu: attributes.active_mtu,
-                    message_bytes_max: attributes.max_msg_sz,
-                }));
+        match choose(port, &query_port(context, port)?, &table, wanted) {
+            Ok(address) => return Ok(Ok(address)),
+            Err(reason) => {
+                refusals.push(PortRefusal { device: context.device_name.clone(), port, reason });
             }
-            Err(reason) => refusals.push(refuse(reason)),
         }
     }
     Ok(Err(refusals))
@@ -202,15 +176,6 @@ fn query_port(context: &Context, port: u8) -> Result<sys::ibv_port_attr, VerbErr
     let returned = unsafe { (context.library.query_port)(context.raw, port, (&raw mut attributes).cast()) };
     VerbError::check("ibv_query_port", returned)?;
     Ok(attributes)
-}
-
-/// One valid entry of the GID table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct GidEntry {
-    port: u32,
-    index: u8,
-    gid: [u8; 16],
-    kind: u32,
 }
 
 fn gid_table(context: &Context) -> Result<Vec<GidEntry>, VerbError> {
@@ -243,41 +208,6 @@ fn gid_table(context: &Context) -> Result<Vec<GidEntry>, VerbError> {
             })
         })
         .collect())
-}
-
-/// The address that a GID stands for: an IPv4 address where it is a mapped one.
-pub(crate) fn gid_address(gid: [u8; 16]) -> IpAddr {
-    Ipv6Addr::from(gid).to_canonical()
-}
-
-/// Chooses by type and address, never by position (failure kind 68).
-fn choose_gid(entries: &[GidEntry], wanted: Option<IpAddr>) -> Result<GidEntry, PortRefusalReason> {
-    let roce_v2: Vec<GidEntry> =
-        entries.iter().filter(|entry| entry.kind == sys::IBV_GID_TYPE_ROCE_V2).copied().collect();
-    if roce_v2.is_empty() {
-        return Err(PortRefusalReason::NoRoceV2);
-    }
-    let present = || roce_v2.iter().map(|entry| gid_address(entry.gid)).collect::<Vec<_>>();
-    match wanted {
-        Some(wanted) => roce_v2
-            .iter()
-            .find(|entry| gid_address(entry.gid) == wanted.to_canonical())
-            .copied()
-            .ok_or_else(|| PortRefusalReason::NoSuchAddress { wanted, present: present() }),
-        // A link-local address is reached only with the interface that it belongs to, which a GID does not carry.
-        None => roce_v2
-            .iter()
-            .find(|entry| !is_link_local(entry.gid))
-            .copied()
-            .ok_or_else(|| PortRefusalReason::OnlyLinkLocal { present: present() }),
-    }
-}
-
-fn is_link_local(gid: [u8; 16]) -> bool {
-    match gid_address(gid) {
-        IpAddr::V4(address) => address.is_link_local(),
-        IpAddr::V6(address) => address.is_unicast_link_local(),
-    }
 }
 
 /// The list of devices, freed when dropped.
@@ -319,56 +249,5 @@ impl Drop for DeviceList {
     fn drop(&mut self) {
         // SAFETY: `raw` came from `ibv_get_device_list` and is freed here only. Opened devices outlive the list.
         unsafe { (self.library.free_device_list)(self.raw) };
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn entry(index: u8, kind: u32, address: &str) -> GidEntry {
-        let address: IpAddr = address.parse().unwrap();
-        let gid = match address {
-            IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
-            IpAddr::V6(v6) => v6.octets(),
-        };
-        GidEntry { port: 1, index, gid, kind }
-    }
-
-    #[test]
-    fn kind_68_the_gid_is_chosen_by_type_and_address() {
-        let table = [
-            entry(0, sys::IBV_GID_TYPE_ROCE_V1, "fe80::1"),
-            entry(1, sys::IBV_GID_TYPE_ROCE_V2, "fe80::1"),
-            entry(2, sys::IBV_GID_TYPE_ROCE_V1, "10.0.0.1"),
-            entry(3, sys::IBV_GID_TYPE_ROCE_V2, "10.0.0.1"),
-            entry(4, sys::IBV_GID_TYPE_ROCE_V2, "10.0.0.2"),
-        ];
-        assert_eq!(choose_gid(&table, None).unwrap().index, 3);
-        assert_eq!(choose_gid(&table, Some("10.0.0.2".parse().unwrap())).unwrap().index, 4);
-        assert_eq!(choose_gid(&table, Some("::ffff:10.0.0.1".parse().unwrap())).unwrap().index, 3);
-        let link_local = table[1];
-        let only = PortRefusalReason::OnlyLinkLocal { present: vec![gid_address(link_local.gid)] };
-        assert_eq!(
-            choose_gid(&table[..3], None),
-            Err(only),
-            "a link-local address is taken only when asked for"
-        );
-        assert_eq!(choose_gid(&table[..3], Some("fe80::1".parse().unwrap())), Ok(link_local));
-    }
-
-    #[test]
-    fn kind_68_a_missing_address_is_named_with_those_that_are_there() {
-        let table = [entry(1, sys::IBV_GID_TYPE_ROCE_V2, "10.0.0.1")];
-        let wanted: IpAddr = "10.9.9.9".parse().unwrap();
-        let reason = choose_gid(&table, Some(wanted)).unwrap_err();
-        assert_eq!(
-            reason,
-            PortRefusalReason::NoSuchAddress { wanted, present: vec!["10.0.0.1".parse().unwrap()] }
-        );
-        let text = PortRefusal { device: "rxe0".into(), port: 1, reason }.to_string();
-        assert!(text.contains("rxe0") && text.contains("10.9.9.9") && text.contains("10.0.0.1"), "{text}");
-        let v1 = [entry(0, sys::IBV_GID_TYPE_ROCE_V1, "10.0.0.1")];
-        assert_eq!(choose_gid(&v1, None), Err(PortRefusalReason::NoRoceV2));
     }
 }

@@ -7,6 +7,9 @@ use std::net::IpAddr;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
+use crate::mode::{Registration, TrialFault};
+use crate::options::OptionRefusal;
+
 /// Why no device could be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
@@ -53,6 +56,17 @@ pub enum OpenError {
         /// One reason for each port that was looked at.
         refusals: Vec<PortRefusal>,
     },
+    /// An option can't be used, or not on this device.
+    #[error(transparent)]
+    Option(#[from] OptionRefusal),
+    /// The configured way to register mapped files was tried in the log's folder and is not right there.
+    #[error("registration {mode} can't be used: {fault}; leave the option out to have the best one chosen")]
+    Registration {
+        /// The configured mode.
+        mode: Registration,
+        /// What was wrong.
+        fault: TrialFault,
+    },
     /// A verb failed.
     #[error(transparent)]
     Verb(#[from] VerbError),
@@ -82,14 +96,16 @@ pub enum PortRefusalReason {
         /// The numeric state (`ibv_port_state`).
         state: u32,
     },
-    /// The GID table has no RoCE v2 entry at all.
-    NoRoceV2,
-    /// RoCE v2 entries are there, all link-local, which peers can't reach by the address alone.
+    /// The GID table has no entry at all.
+    NoAddress,
+    /// An InfiniBand port without a local identifier: no subnet manager has seen it.
+    NoLocalIdentifier,
+    /// Entries are there, all link-local, which peers can't reach by the address alone.
     OnlyLinkLocal {
         /// The addresses that the table has.
         present: Vec<IpAddr>,
     },
-    /// RoCE v2 entries are there, none with the configured address.
+    /// Entries are there, none with the configured address.
     NoSuchAddress {
         /// The address that was asked for.
         wanted: IpAddr,
@@ -112,9 +128,13 @@ impl fmt::Display for PortRefusal {
                     "{device} port {port} is not active (state {state}): bring its interface up (ip link set … up)"
                 )
             }
-            PortRefusalReason::NoRoceV2 => write!(
+            PortRefusalReason::NoAddress => write!(
                 f,
                 "{device} port {port} has no RoCE v2 address: give its interface an IP address (ip addr add …) or enable RoCE v2"
+            ),
+            PortRefusalReason::NoLocalIdentifier => write!(
+                f,
+                "{device} port {port} has no local identifier: start a subnet manager (opensm) in its InfiniBand network"
             ),
             PortRefusalReason::OnlyLinkLocal { present } => write!(
                 f,
@@ -123,7 +143,7 @@ impl fmt::Display for PortRefusal {
             ),
             PortRefusalReason::NoSuchAddress { wanted, present } => write!(
                 f,
-                "{device} port {port} has no RoCE v2 address {wanted} in this network namespace; it has: {}",
+                "{device} port {port} has no address {wanted} in this network namespace; it has: {}",
                 list(present)
             ),
         }

@@ -9,10 +9,13 @@ use windlass_fabric::{
     RegisterError, Transfer,
 };
 
+use crate::address::{PortAddress, gid_address};
 use crate::connection::{Maker, VerbsConnection};
-use crate::device::{Context, DeviceChoice, PortAddress, gid_address, open};
+use crate::device::{Context, open};
 use crate::error::OpenError;
-use crate::probe::windows_hold;
+use crate::mode::{Reason, Registration, RegistrationReport};
+use crate::options::{CompletionMode, PathOptions, VerbsOptions, mtu_bytes, mtu_code};
+use crate::probe::{choose, windows_hold};
 use crate::queue::VerbsCompletionQueue;
 use crate::region::{Domain, VerbsRegion};
 use crate::slots::DEPTH_MAX;
@@ -20,8 +23,6 @@ use crate::window::VerbsWindow;
 
 /// One bind covers at most this on hardware that is in use today.
 const WINDOW_BYTES_MAX: u64 = 1 << 31;
-/// Reads at once that a connection asks for at most.
-const READS_MAX: u8 = 16;
 /// Inline sizes that are tried, the largest first.
 const INLINE_BYTES: [u32; 6] = [512, 400, 256, 128, 64, 32];
 
@@ -32,25 +33,75 @@ pub struct VerbsFabric {
     capabilities: Capabilities,
     reads_max: u8,
     windows_hold: bool,
+    report: RegistrationReport,
+    path: Arc<PathOptions>,
+    completion: CompletionMode,
     connections: AtomicU32,
 }
 
 impl VerbsFabric {
-    /// Opens the first device that has a port with a fitting RoCE v2 address.
+    /// Opens the first device that has an active port with a fitting address, and tries what its word is not enough for: whether windows
+    /// keep their ends, and how mapped files of the log's folder are best registered. Takes well under a second.
     ///
     /// # Errors
-    /// [`OpenError`] says what is missing (the library, kernel support, a device, an address) and how to get it.
-    pub fn open(choice: &DeviceChoice) -> Result<VerbsFabric, OpenError> {
-        let (context, address) = open(choice)?;
+    /// [`OpenError`] says what is missing (the library, kernel support, a device, an address) or wrong (an option, the configured
+    /// registration) and what to do.
+    pub fn open(options: &VerbsOptions) -> Result<VerbsFabric, OpenError> {
+        options.check()?;
+        let (context, address) = open(&options.device)?;
         let domain = Arc::new(Domain::new(Arc::clone(&context))?);
-        let reads_max = reads_max(&context);
-        let inline_bytes_max = probe_inline(&domain)?;
-        let capabilities = capabilities(&context, &address, reads_max, inline_bytes_max);
-        let connections = AtomicU32::new(1);
-        let mut fabric =
-            VerbsFabric { domain, address, capabilities, reads_max, windows_hold: true, connections };
+        let reads_max = reads_max(&context, options.path.reads_in_flight_max);
+        let inline_bytes = largest_inline(&domain)?;
+        options.check_limits(depth_max(&context), inline_bytes)?;
+        let capabilities = capabilities(&context, &address, reads_max, inline_bytes, options);
+        let report = RegistrationReport {
+            mode: Registration::Staged,
+            reason: Reason::NoFolder,
+            folder: None,
+            prefetch: false,
+        };
+        let mut fabric = VerbsFabric {
+            domain,
+            address,
+            capabilities,
+            reads_max,
+            windows_hold: true,
+            report,
+            path: Arc::new(options.path.clone()),
+            completion: options.completion,
+            connections: AtomicU32::new(1),
+        };
         fabric.windows_hold = !fabric.capabilities.windows || windows_hold(&fabric);
+        let report = choose(&fabric, options.folder.as_deref(), options.registration)?;
+        fabric = fabric.with_mode(report.mode);
+        fabric.report = report;
         Ok(fabric)
+    }
+
+    /// The same device with another way to register mapped files.
+    pub(crate) fn with_mode(&self, mode: Registration) -> VerbsFabric {
+        let capabilities = Capabilities {
+            transfer: mode.transfer(),
+            staged_image: mode == Registration::Staged,
+            ..self.capabilities.clone()
+        };
+        VerbsFabric {
+            domain: Arc::clone(&self.domain),
+            address: self.address,
+            capabilities,
+            reads_max: self.reads_max,
+            windows_hold: self.windows_hold,
+            report: RegistrationReport { mode, ..self.report.clone() },
+            path: Arc::clone(&self.path),
+            completion: self.completion,
+            connections: AtomicU32::new(self.connections.load(Ordering::Relaxed)),
+        }
+    }
+
+    /// How mapped files are registered, and why so.
+    #[must_use]
+    pub fn registration(&self) -> &RegistrationReport {
+        &self.report
     }
 
     /// Whether the device keeps a window's ends, as tried when it was opened. Where it does not, each stretch that is bound is
@@ -63,19 +114,30 @@ impl VerbsFabric {
     /// Device, port, address and its place in the GID table, for a log line.
     #[must_use]
     pub fn description(&self) -> String {
-        let PortAddress { port, gid_index, gid, mtu, .. } = &self.address;
+        let PortAddress { port, link, gid_index, gid, mtu, .. } = &self.address;
         let name = &self.domain.context.device_name;
-        let mtu_bytes = 128_u32 << (*mtu).min(5);
         format!(
-            "{name} port {port}, RoCE v2 address {} at GID index {gid_index}, MTU {mtu_bytes}",
-            gid_address(*gid)
+            "{name} port {port}, {} address {} at GID index {gid_index}, MTU {}",
+            link.name(),
+            gid_address(*gid),
+            mtu_bytes(*mtu)
         )
+    }
+
+    /// The path MTU to itself, as `ibv_mtu` counts it.
+    pub(crate) fn mtu(&self) -> u32 {
+        self.address.mtu.min(mtu_code(self.path.mtu_bytes_max))
+    }
+
+    /// What the device says that it can do on demand (`ibv_odp_transport_cap_bits`).
+    pub(crate) fn on_demand(&self) -> u32 {
+        self.domain.context.on_demand
     }
 }
 
-fn reads_max(context: &Context) -> u8 {
+fn reads_max(context: &Context, wanted: u8) -> u8 {
     let limits = &context.limits;
-    let least = limits.max_qp_rd_atom.min(limits.max_qp_init_rd_atom).min(i32::from(READS_MAX));
+    let least = limits.max_qp_rd_atom.min(limits.max_qp_init_rd_atom).min(i32::from(wanted));
     u8::try_from(least).unwrap_or(0)
 }
 
@@ -83,36 +145,42 @@ fn at_least_zero(limit: i32) -> u32 {
     u32::try_from(limit).unwrap_or(0)
 }
 
+/// The deepest queue of a connection.
+fn depth_max(context: &Context) -> u32 {
+    let limits = &context.limits;
+    at_least_zero(limits.max_qp_wr).min(at_least_zero(limits.max_cqe)).min(DEPTH_MAX)
+}
+
 fn capabilities(
     context: &Context,
     address: &PortAddress,
     reads_max: u8,
-    inline_bytes_max: u32,
+    inline_bytes: u32,
+    options: &VerbsOptions,
 ) -> Capabilities {
     let limits = &context.limits;
     let type_2 = sys::IBV_DEVICE_MEM_WINDOW_TYPE_2A | sys::IBV_DEVICE_MEM_WINDOW_TYPE_2B;
-    let completions_max = at_least_zero(limits.max_cqe);
-    let depth_max = at_least_zero(limits.max_qp_wr).min(completions_max).min(DEPTH_MAX);
+    let depth_max = options.limits.depth_max.unwrap_or(depth_max(context));
     Capabilities {
         provider: "verbs",
-        windows: limits.device_cap_flags & type_2 != 0,
+        windows: limits.device_cap_flags & type_2 != 0 && !options.no_windows,
         transfer: Transfer::Any,
-        // Memory is pinned here: a mapped file can only be read from.
+        // Until it is known how mapped files can be registered.
         staged_image: true,
         immediate: true,
         message_bytes_max: address.message_bytes_max,
         region_bytes_max: limits.max_mr_size,
         window_bytes_max: limits.max_mr_size.min(WINDOW_BYTES_MAX),
-        inline_bytes_max,
+        inline_bytes_max: options.limits.inline_bytes_max.unwrap_or(inline_bytes),
         send_depth_max: depth_max,
         receive_depth_max: depth_max,
         reads_in_flight_max: u32::from(reads_max),
-        completions_max,
+        completions_max: at_least_zero(limits.max_cqe),
     }
 }
 
 /// The largest inline size that a queue pair can be made with: no attribute of the device says it.
-fn probe_inline(domain: &Arc<Domain>) -> Result<u32, OpenError> {
+fn largest_inline(domain: &Arc<Domain>) -> Result<u32, OpenError> {
     let context = &domain.context;
     let library = &context.library;
     // SAFETY: the context is open; no channel.
@@ -163,7 +231,7 @@ impl windlass_fabric::Fabric for VerbsFabric {
     }
 
     fn register(&self, memory: Arc<dyn Memory>, access: Access) -> Result<VerbsRegion, RegisterError> {
-        VerbsRegion::register(&self.domain, memory, access)
+        VerbsRegion::register(&self.domain, memory, access, self.report.mode)
     }
 
     fn allocate_window(&self) -> Result<VerbsWindow, AllocateError> {
@@ -174,7 +242,8 @@ impl windlass_fabric::Fabric for VerbsFabric {
     }
 
     fn completion_queue(&self, capacity: u32) -> Result<VerbsCompletionQueue, CompletionQueueError> {
-        VerbsCompletionQueue::new(&self.domain.context, capacity, self.capabilities.completions_max)
+        let capacity_max = self.capabilities.completions_max;
+        VerbsCompletionQueue::new(&self.domain.context, capacity, capacity_max, self.completion)
     }
 
     fn connection(
@@ -193,6 +262,8 @@ impl windlass_fabric::Fabric for VerbsFabric {
             number: self.connections.fetch_add(1, Ordering::Relaxed),
             reads_max: self.reads_max,
             message_bytes_max: most.message_bytes_max,
+            path: &self.path,
+            transfer: most.transfer,
             window_bytes_max: most.window_bytes_max,
             windows_hold: self.windows_hold,
         };

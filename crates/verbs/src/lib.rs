@@ -2,10 +2,12 @@
 //!
 //! # The tour
 //!
-//! * `library` takes `libibverbs.so.1` at run time; `device` opens a device and chooses an address by type and value.
+//! * `library` takes `libibverbs.so.1` at run time (`ops` and `extended` what it does not export); `device` opens a device, `address` chooses
+//!   among its addresses by type and value.
 //! * `region` and `window` are memory and the permission to it; `queue` is where completions arrive.
-//! * `connection` is a reliable queue pair; `slots` accounts for what is posted on it; `endpoint` is what the peer must know.
-//! * `probe` tries at open what a device says and does not keep.
+//! * `connection` is what is posted on a queue pair (`pair`), in the device's words (`work`); `slots` accounts for it; `endpoint` is what the peer must know.
+//! * `options` are what it is opened with; `probe` tries at open what a device says and does not keep, and chooses how mapped files are
+//!   registered (`mode`).
 //! * [`VerbsFabric`] is the whole, as a [`windlass_fabric::Fabric`].
 //!
 //! # What is held to here
@@ -16,26 +18,35 @@
 //! 3. Every verb has one wrapper, which knows how that verb reports its error.
 #![deny(unsafe_op_in_unsafe_fn)]
 
+mod address;
 mod connection;
 mod device;
 mod endpoint;
 mod error;
 mod events;
+mod extended;
 mod fabric;
 mod library;
+mod mode;
 mod ops;
+mod options;
+mod pair;
 mod probe;
 mod queue;
 mod region;
 mod slots;
+mod spin;
 mod status;
 mod wake;
 mod window;
+mod work;
 
 pub use connection::VerbsConnection;
 pub use device::DeviceChoice;
 pub use error::{About, OpenError, PortRefusal, PortRefusalReason, VerbError};
 pub use fabric::VerbsFabric;
+pub use mode::{Failure, Reason, Registration, RegistrationReport, Trial, TrialFault};
+pub use options::{CompletionMode, LimitOptions, OptionRefusal, PathOptions, VerbsOptions};
 pub use queue::VerbsCompletionQueue;
 pub use region::{VerbsRegion, leaked_regions};
 pub use wake::VerbsWaker;

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ibverbs_sys as sys;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -13,7 +13,9 @@ use windlass_fabric::{Completion, CompletionQueueError, ErrorCause, Opcode, Poll
 use crate::device::{Context, set_nonblocking};
 use crate::error::{About, VerbError, memlock_bytes_max};
 use crate::events;
+use crate::options::CompletionMode;
 use crate::slots::{Slots, connection_of};
+use crate::spin::Spin;
 use crate::status::{cause, status};
 use crate::wake::VerbsWaker;
 
@@ -22,6 +24,9 @@ const BATCH: usize = 64;
 
 /// Every so many polls that found nothing the device's events are looked at: a system call.
 const IDLE_POLLS_PER_EVENT_CHECK: u32 = 4096;
+
+/// Every so many turns of a spin it looks at the clock.
+const TURNS_PER_GLANCE: u32 = 16;
 
 /// The device's completion queue and its channel; held by its connections too, since a queue pair must end first.
 pub(crate) struct QueueCore {
@@ -182,6 +187,7 @@ pub struct VerbsCompletionQueue {
     /// A completion found after arming.
     found: Option<sys::ibv_wc>,
     waker: VerbsWaker,
+    spin: Spin,
     idle_polls: u32,
     /// A completion was flushed on a connection without a known cause.
     flushed: bool,
@@ -197,6 +203,7 @@ impl VerbsCompletionQueue {
         context: &Arc<Context>,
         capacity: u32,
         capacity_max: u32,
+        mode: CompletionMode,
     ) -> Result<VerbsCompletionQueue, CompletionQueueError> {
         if capacity == 0 || capacity > capacity_max {
             return Err(CompletionQueueError::Capacity { capacity, capacity_max });
@@ -211,6 +218,7 @@ impl VerbsCompletionQueue {
             batch: vec![sys::ibv_wc::default(); BATCH].into_boxed_slice(),
             found: None,
             waker,
+            spin: Spin::new(mode),
             idle_polls: 0,
             flushed: false,
             in_error: 0,
@@ -376,6 +384,52 @@ impl windlass_fabric::CompletionQueue for VerbsCompletionQueue {
 
     fn wait(&mut self, timeout: Duration) -> Result<Woken, PollError> {
         self.check()?;
+        let begun = Instant::now();
+        if let Some(woken) = self.spin(begun, timeout)? {
+            self.spin.learn(begun.elapsed());
+            return Ok(woken);
+        }
+        let left = timeout.saturating_sub(begun.elapsed());
+        let woken = self.sleep_until_told(left)?;
+        self.spin.learn(begun.elapsed());
+        Ok(woken)
+    }
+
+    fn waker(&self) -> VerbsWaker {
+        self.waker.clone()
+    }
+}
+
+impl VerbsCompletionQueue {
+    /// Polls without sleeping as long as the mode says; how it ended, if it did.
+    fn spin(&mut self, begun: Instant, timeout: Duration) -> Result<Option<Woken>, PollError> {
+        let Some(limit) = self.spin.limit() else { return Ok(None) };
+        let until = limit.min(timeout);
+        for turn in 0_u32.. {
+            if self.waker.take() {
+                return Ok(Some(Woken::Wake));
+            }
+            if self.look()? {
+                return Ok(Some(Woken::Ready));
+            }
+            if turn.is_multiple_of(TURNS_PER_GLANCE) {
+                if turn > 0 && turn.is_multiple_of(IDLE_POLLS_PER_EVENT_CHECK) {
+                    events::drain(&self.core.context, self.core.raw.addr());
+                    self.check()?;
+                    if self.anything_new() {
+                        return Ok(Some(Woken::Ready));
+                    }
+                }
+                if begun.elapsed() >= until {
+                    break;
+                }
+            }
+            self.spin.pause();
+        }
+        Ok((until >= timeout && self.spin.never_sleeps()).then_some(Woken::Timeout))
+    }
+
+    fn sleep_until_told(&mut self, timeout: Duration) -> Result<Woken, PollError> {
         if !self.waker.begin() {
             return Ok(Woken::Wake);
         }
@@ -396,9 +450,5 @@ impl windlass_fabric::CompletionQueue for VerbsCompletionQueue {
         self.waker.quiet();
         // Looking again costs little, and survives an event that the device lost.
         Ok(if self.look()? || self.anything_new() { Woken::Ready } else { Woken::Timeout })
-    }
-
-    fn waker(&self) -> VerbsWaker {
-        self.waker.clone()
     }
 }

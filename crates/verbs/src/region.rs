@@ -7,16 +7,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ibverbs_sys as sys;
 use rustix::io::Errno;
-use windlass_fabric::{Access, Backing, Memory, PostProblem, RegisterError, RemoteKey, RemoteRange};
+use windlass_fabric::{
+    Access, Backing, Memory, PostProblem, RegisterError, RemoteKey, RemoteRange, Transfer,
+};
 
 use crate::device::Context;
 use crate::error::{About, VerbError, memlock_bytes_max, pinned_bytes};
+use crate::extended::{self, AdviseMr, PREFETCH_WRITE};
+use crate::mode::Registration;
 use crate::window::WindowCore;
 
 /// A protection domain: only what was made from one domain works together. Closes after all that was made from it.
 pub(crate) struct Domain {
     pub(crate) context: Arc<Context>,
     pub(crate) raw: *mut sys::ibv_pd,
+    /// `ibv_advise_mr`, where the library has it.
+    advise: Option<AdviseMr>,
 }
 
 // SAFETY: verbs may be called from any thread on any object.
@@ -31,7 +37,8 @@ impl Domain {
         if raw.is_null() {
             return Err(VerbError::last("ibv_alloc_pd"));
         }
-        Ok(Domain { context, raw })
+        let advise = extended::advise(context.raw);
+        Ok(Domain { context, raw, advise })
     }
 }
 
@@ -49,18 +56,22 @@ pub struct VerbsRegion {
 }
 
 /// What is to be registered: `[address, address + bytes)` lies inside `memory`.
-struct Pinned {
+struct Ground {
     memory: Arc<dyn Memory>,
     address: u64,
     bytes: u64,
     access: Access,
+    /// Taken in on demand; pinned otherwise.
+    on_demand: bool,
+    /// Transfers are right in whole pages of so many bytes alone.
+    pages_alone: Option<u32>,
 }
 
 /// The registration itself.
 pub(crate) struct RegionCore {
     domain: Arc<Domain>,
     raw: *mut sys::ibv_mr,
-    pinned: Pinned,
+    ground: Ground,
     local_key: u32,
     remote_key: u32,
     /// Windows that were bound over the region: the device refuses to end a registration under a bound window.
@@ -87,15 +98,22 @@ impl VerbsRegion {
         domain: &Arc<Domain>,
         memory: Arc<dyn Memory>,
         access: Access,
+        mode: Registration,
     ) -> Result<VerbsRegion, RegisterError> {
         if access.contains(Access::REMOTE_WRITE) && !access.contains(Access::LOCAL_WRITE) {
             return Err(RegisterError::AccessCombination);
         }
+        let mapped = memory.backing() == Backing::MappedFile;
         // A mapped file can be pinned for reading alone; for writing the kernel refuses, where it does not there is harm
         // (writeback would not learn of the device's writes).
-        if memory.backing() == Backing::MappedFile && access.contains(Access::LOCAL_WRITE) {
+        if mapped && mode == Registration::Staged && access.contains(Access::LOCAL_WRITE) {
             return Err(RegisterError::StagedImageWanted);
         }
+        let on_demand = mapped && mode.is_on_demand();
+        let pages_alone = match mode.transfer() {
+            Transfer::WholePages { page_bytes } if on_demand => Some(page_bytes),
+            Transfer::WholePages { .. } | Transfer::Any => None,
+        };
         let bytes = memory.len();
         let bytes_max = domain.context.limits.max_mr_size;
         if bytes > bytes_max {
@@ -106,8 +124,8 @@ impl VerbsRegion {
         };
         assert!(size_of_val(words) >= length, "Memory::words is shorter than Memory::len");
         let address = words.as_ptr().addr() as u64;
-        let pinned = Pinned { memory, address, bytes, access };
-        let core = RegionCore::register(domain, pinned).map_err(|error| refusal(error, bytes))?;
+        let ground = Ground { memory, address, bytes, access, on_demand, pages_alone };
+        let core = RegionCore::register(domain, ground).map_err(|error| refusal(error, bytes, on_demand))?;
         Ok(VerbsRegion { core: Arc::new(core) })
     }
 
@@ -117,10 +135,11 @@ impl VerbsRegion {
 }
 
 /// Why the device would not register, in the fabric's words.
-fn refusal(error: VerbError, bytes: u64) -> RegisterError {
+fn refusal(error: VerbError, bytes: u64, on_demand: bool) -> RegisterError {
     let limit = memlock_bytes_max();
     let pinned = pinned_bytes();
     if error.is(Errno::NOMEM)
+        && !on_demand
         && let Some(limit_bytes) = limit
         && pinned.saturating_add(bytes) > limit_bytes
     {
@@ -128,7 +147,7 @@ fn refusal(error: VerbError, bytes: u64) -> RegisterError {
     }
     let about = About::Registration {
         region_bytes: bytes,
-        on_demand: false,
+        on_demand,
         memlock_bytes_max: limit,
         pinned_bytes: pinned,
     };
@@ -147,17 +166,18 @@ pub(crate) fn access_flags(access: Access) -> u32 {
 }
 
 impl RegionCore {
-    fn register(domain: &Arc<Domain>, pinned: Pinned) -> Result<RegionCore, VerbError> {
-        let flags = i32::try_from(access_flags(pinned.access)).unwrap_or(0);
-        let length = usize::try_from(pinned.bytes).unwrap_or(usize::MAX);
+    fn register(domain: &Arc<Domain>, ground: Ground) -> Result<RegionCore, VerbError> {
+        let on_demand = if ground.on_demand { sys::ibv_access_flags::IBV_ACCESS_ON_DEMAND.0 } else { 0 };
+        let flags = i32::try_from(access_flags(ground.access) | on_demand).unwrap_or(0);
+        let length = usize::try_from(ground.bytes).unwrap_or(usize::MAX);
         // `Memory` is safe to implement, so its word is checked each time: the device will write wherever this says.
-        let words = pinned.memory.words().unwrap_or_default();
-        let offset = pinned.address.checked_sub(words.as_ptr().addr() as u64);
+        let words = ground.memory.words().unwrap_or_default();
+        let offset = ground.address.checked_sub(words.as_ptr().addr() as u64);
         let offset = offset.and_then(|offset| usize::try_from(offset).ok()).unwrap_or(usize::MAX);
         let inside = offset.checked_add(length).is_some_and(|end| end <= size_of_val(words));
         assert!(inside, "Memory::words gave another slice than before");
         let start = words.as_ptr().cast::<u8>().wrapping_add(offset).cast_mut();
-        // SAFETY: `[start, start + length)` is memory of `pinned.memory`, inside the slice that it gave, as was just checked; words in it may be changed by
+        // SAFETY: `[start, start + length)` is memory of `ground.memory`, inside the slice that it gave, as was just checked; words in it may be changed by
         // others through shared references (they are atomics), which is what the device will do. The registration holds
         // the memory until it has ended, or for ever.
         let raw = unsafe { (domain.context.library.reg_mr)(domain.raw, start.cast(), length, flags) };
@@ -169,7 +189,7 @@ impl RegionCore {
         Ok(RegionCore {
             domain: Arc::clone(domain),
             raw,
-            pinned,
+            ground,
             local_key: registered.lkey,
             remote_key: registered.rkey,
             windows: Mutex::new(Vec::new()),
@@ -178,23 +198,25 @@ impl RegionCore {
 
     /// Registers a part of the region by itself, as the ground of one window, on devices whose windows open all of it.
     pub(crate) fn stretch(&self, range: &Range<u64>) -> Result<Arc<RegionCore>, PostProblem> {
-        let pinned = Pinned {
-            memory: Arc::clone(&self.pinned.memory),
-            address: self.pinned.address + range.start,
+        let ground = Ground {
+            memory: Arc::clone(&self.ground.memory),
+            address: self.ground.address + range.start,
             bytes: range.end - range.start,
-            access: self.pinned.access,
+            access: self.ground.access,
+            on_demand: self.ground.on_demand,
+            pages_alone: self.ground.pages_alone,
         };
-        RegionCore::register(&self.domain, pinned)
+        RegionCore::register(&self.domain, ground)
             .map(Arc::new)
             .map_err(|error| PostProblem::Os { call: error.verb, source: error.into() })
     }
 
     pub(crate) fn bytes(&self) -> u64 {
-        self.pinned.bytes
+        self.ground.bytes
     }
 
     pub(crate) fn address(&self) -> u64 {
-        self.pinned.address
+        self.ground.address
     }
 
     pub(crate) fn local_key(&self) -> u32 {
@@ -202,7 +224,28 @@ impl RegionCore {
     }
 
     pub(crate) fn allows(&self, access: Access) -> bool {
-        self.pinned.access.contains(access)
+        self.ground.access.contains(access)
+    }
+
+    /// Transfers with this region are right in whole pages of so many bytes alone.
+    pub(crate) fn pages_alone(&self) -> Option<u32> {
+        self.ground.pages_alone
+    }
+
+    /// Asks the device to bring the stretch in for writing, without waiting.
+    pub(crate) fn prefetch(&self, range: &Range<u64>) -> Result<(), VerbError> {
+        let Some(advise) = self.domain.advise else {
+            return Err(VerbError::plain("ibv_advise_mr", Errno::OPNOTSUPP.raw_os_error()));
+        };
+        let bytes = range.end.min(self.ground.bytes).saturating_sub(range.start);
+        let mut place = sys::ibv_sge {
+            addr: self.ground.address + range.start.min(self.ground.bytes),
+            length: u32::try_from(bytes).unwrap_or(u32::MAX),
+            lkey: self.local_key,
+        };
+        // SAFETY: the domain is alive; the one place lies inside this registration, which is alive, and is read before the call returns.
+        let returned = unsafe { advise(self.domain.raw, PREFETCH_WRITE, 0, &raw mut place, 1) };
+        VerbError::check("ibv_advise_mr", returned)
     }
 
     pub(crate) fn raw(&self) -> *mut sys::ibv_mr {
@@ -234,25 +277,29 @@ impl Drop for RegionCore {
         if self.end().is_err() {
             // The device may still write: freeing the memory would give it to somebody else.
             LEAKED_REGIONS.fetch_add(1, Ordering::Relaxed);
-            std::mem::forget(Arc::clone(&self.pinned.memory));
+            std::mem::forget(Arc::clone(&self.ground.memory));
         }
     }
 }
 
 impl windlass_fabric::Region for VerbsRegion {
     fn memory(&self) -> &Arc<dyn Memory> {
-        &self.core.pinned.memory
+        &self.core.ground.memory
     }
 
     fn access(&self) -> Access {
-        self.core.pinned.access
+        self.core.ground.access
+    }
+
+    fn prefetch(&self, range: Range<u64>) -> bool {
+        self.core.ground.on_demand && !range.is_empty() && self.core.prefetch(&range).is_ok()
     }
 
     fn remote(&self) -> Option<RemoteRange> {
         let remote = Access::REMOTE_READ | Access::REMOTE_WRITE;
-        self.core.pinned.access.intersects(remote).then_some(RemoteRange {
-            address: self.core.pinned.address,
-            bytes: self.core.pinned.bytes,
+        self.core.ground.access.intersects(remote).then_some(RemoteRange {
+            address: self.core.ground.address,
+            bytes: self.core.ground.bytes,
             key: RemoteKey(self.core.remote_key),
         })
     }
@@ -272,7 +319,7 @@ mod tests {
     #[test]
     fn kind_58_a_refusal_for_lack_of_memory_says_what_is_pinned() {
         let error = VerbError::plain("ibv_reg_mr", Errno::NOMEM.raw_os_error());
-        let text = refusal(error, u64::MAX / 2).to_string();
+        let text = refusal(error, u64::MAX / 2, false).to_string();
         assert!(text.contains("ibv_reg_mr") || text.contains("ulimit -l"), "{text}");
     }
 }

@@ -34,6 +34,11 @@ impl VerbsWaker {
         self.bell.event.as_fd()
     }
 
+    /// Takes a wake that came while nobody slept: whether there was one. One load where there is none.
+    pub(crate) fn take(&self) -> bool {
+        self.bell.state.load(Ordering::Relaxed) == WOKEN && self.end()
+    }
+
     /// Begins a wait, unless a wake came before it, which this consumes.
     pub(crate) fn begin(&self) -> bool {
         match self.bell.state.compare_exchange(IDLE, WAITING, Ordering::AcqRel, Ordering::Acquire) {

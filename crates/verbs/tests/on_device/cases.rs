@@ -14,7 +14,7 @@ use windlass_verbs::{VerbsFabric, VerbsRegion};
 
 use crate::memory::MappedMemory;
 use crate::pair::{End, connect};
-use crate::{Case, Ended, open};
+use crate::{Case, Ended, modes, open};
 
 const PAGE: u64 = 4096;
 const OPEN: Access = Access::REMOTE_WRITE;
@@ -37,10 +37,25 @@ pub(crate) fn all() -> Vec<Case> {
         ("parts_are_dropped_in_any_order", parts_are_dropped_in_any_order),
         ("room_of_destroyed_connections_comes_back", room_of_destroyed_connections_comes_back),
     ];
+    let modes: [(&str, Play); 3] = [
+        (
+            "kind_61_the_mode_is_chosen_by_trial_in_the_folder",
+            modes::the_mode_is_chosen_by_trial_in_the_folder,
+        ),
+        (
+            "kind_62_a_file_of_a_disk_is_never_pinned_for_writing",
+            modes::a_file_of_a_disk_is_never_pinned_for_writing,
+        ),
+        (
+            "a_configured_mode_that_misplaces_bytes_is_refused",
+            modes::a_configured_mode_that_misplaces_bytes_is_refused,
+        ),
+    ];
+    let own = own.into_iter().chain(modes);
     let suite = conformance::Case::ALL
         .iter()
         .map(|case| Case { name: format!("conformance_{}", case.name()), run: Box::new(|| conform(*case)) });
-    let own = own.into_iter().map(|(name, run)| Case { name: name.into(), run: Box::new(run) });
+    let own = own.map(|(name, run)| Case { name: name.into(), run: Box::new(run) });
     suite.chain(own).collect()
 }
 

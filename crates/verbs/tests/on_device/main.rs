@@ -8,6 +8,7 @@
 mod cases;
 mod hosts;
 mod memory;
+mod modes;
 mod pair;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use hosts::Tally;
 use windlass_fabric::conformance::Role;
-use windlass_verbs::{DeviceChoice, OpenError, VerbsFabric};
+use windlass_verbs::{OpenError, VerbsFabric, VerbsOptions};
 
 /// No case takes so long, on the slowest guest.
 const CASE_LIMIT: Duration = Duration::from_secs(180);
@@ -36,7 +37,7 @@ pub(crate) struct Case {
 
 /// A fabric of its own over the first device.
 pub(crate) fn open() -> Result<VerbsFabric, OpenError> {
-    VerbsFabric::open(&DeviceChoice::default())
+    VerbsFabric::open(&VerbsOptions::default())
 }
 
 fn main() -> ExitCode {

@@ -1,0 +1,90 @@
+//! How mapped files are registered: what is chosen where, and what is refused.
+
+use std::path::PathBuf;
+
+use windlass_fabric::{Fabric, Transfer};
+use windlass_verbs::{OpenError, Reason, Registration, TrialFault, VerbsFabric, VerbsOptions};
+
+use crate::Ended;
+
+/// A folder on a disk; the guest names one.
+pub(crate) fn disk() -> Result<PathBuf, Ended> {
+    std::env::var_os("WINDLASS_DISK_FOLDER")
+        .map(PathBuf::from)
+        .ok_or_else(|| Ended::Skipped("WINDLASS_DISK_FOLDER names no folder on a disk".into()))
+}
+
+fn options(folder: PathBuf, registration: Option<Registration>) -> VerbsOptions {
+    VerbsOptions { folder: Some(folder), registration, ..VerbsOptions::default() }
+}
+
+/// Soft-RoCE's on-demand paging misplaces bytes, so it must not be trusted with them.
+fn is_soft_roce(fabric: &VerbsFabric) -> bool {
+    fabric.description().starts_with("rxe")
+}
+
+/// What the trial finds is what the capabilities say.
+pub(crate) fn the_mode_is_chosen_by_trial_in_the_folder() -> Ended {
+    let folder = match disk() {
+        Ok(folder) => folder,
+        Err(skipped) => return skipped,
+    };
+    for folder in [folder, PathBuf::from("/dev/shm")] {
+        let fabric = VerbsFabric::open(&options(folder.clone(), None)).expect("a device");
+        let report = fabric.registration();
+        println!("   {report}");
+        assert_eq!(report.folder.as_ref(), Some(&folder));
+        let capabilities = fabric.capabilities();
+        assert_eq!(capabilities.staged_image, report.mode == Registration::Staged);
+        let whole_pages = matches!(capabilities.transfer, Transfer::WholePages { .. });
+        assert_eq!(whole_pages, report.mode == Registration::OdpPage);
+        if is_soft_roce(&fabric) {
+            let expected =
+                if folder.starts_with("/dev") { Registration::Pinned } else { Registration::OdpPage };
+            assert_eq!(report.mode, expected);
+        }
+    }
+    Ended::Passed
+}
+
+/// Where the kernel would allow it, writeback would not learn of the device's writes.
+pub(crate) fn a_file_of_a_disk_is_never_pinned_for_writing() -> Ended {
+    let folder = match disk() {
+        Ok(folder) => folder,
+        Err(skipped) => return skipped,
+    };
+    let refused = VerbsFabric::open(&options(folder, Some(Registration::Pinned)));
+    let Err(OpenError::Registration { mode: Registration::Pinned, fault: TrialFault::NotMemory }) = refused
+    else {
+        panic!("a disk's files were pinned");
+    };
+    let fabric =
+        VerbsFabric::open(&options("/dev/shm".into(), Some(Registration::Pinned))).expect("a device");
+    assert_eq!(fabric.registration().reason, Reason::Configured);
+    Ended::Passed
+}
+
+pub(crate) fn a_configured_mode_that_misplaces_bytes_is_refused() -> Ended {
+    let folder = match disk() {
+        Ok(folder) => folder,
+        Err(skipped) => return skipped,
+    };
+    let chosen = VerbsFabric::open(&options(folder.clone(), None)).expect("a device").registration().mode;
+    for mode in [Registration::Odp, Registration::OdpPage, Registration::Staged] {
+        match VerbsFabric::open(&options(folder.clone(), Some(mode))) {
+            Ok(fabric) => assert_eq!(fabric.registration().mode, mode),
+            Err(OpenError::Registration { mode: refused, fault }) => {
+                println!("   {mode}: {fault}");
+                assert_eq!(refused, mode);
+                assert_ne!(mode, Registration::Staged, "it needs nothing of the device");
+                assert_ne!(mode, chosen, "it was chosen by the same trial");
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    if chosen == Registration::OdpPage {
+        let refused = VerbsFabric::open(&options(folder, Some(Registration::Odp)));
+        assert!(matches!(refused, Err(OpenError::Registration { .. })), "bytes end up elsewhere");
+    }
+    Ended::Passed
+}
