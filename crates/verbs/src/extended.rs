@@ -46,7 +46,7 @@ fn around(context: *mut sys::ibv_context, offset: usize) -> Option<*const Extend
     let around =
         context.cast::<u8>().cast_const().wrapping_sub(offset_of!(Extended, context)).cast::<Extended>();
     // SAFETY: the mark says that the structure is around the context; its size stands right before the context in every version.
-    let bytes = unsafe { (&raw const (*around).size).read() };
+    let bytes = unsafe { (*around).size };
     (bytes >= size_of::<Extended>() - offset).then_some(around)
 }
 
@@ -54,7 +54,7 @@ fn around(context: *mut sys::ibv_context, offset: usize) -> Option<*const Extend
 pub(crate) fn on_demand(context: *mut sys::ibv_context) -> u32 {
     let Some(around) = around(context, offset_of!(Extended, query_device_ex)) else { return 0 };
     // SAFETY: `around` says that the structure has the field.
-    let Some(query) = (unsafe { (&raw const (*around).query_device_ex).read() }) else { return 0 };
+    let Some(query) = (unsafe { (*around).query_device_ex }) else { return 0 };
     let mut attributes = sys::ibv_device_attr_ex::default();
     // SAFETY: the context is open; no input is needed; the attributes are whole and their size is given.
     let returned = unsafe {
@@ -68,7 +68,7 @@ pub(crate) fn on_demand(context: *mut sys::ibv_context) -> u32 {
 pub(crate) fn advise(context: *mut sys::ibv_context) -> Option<AdviseMr> {
     let around = around(context, offset_of!(Extended, advise_mr))?;
     // SAFETY: `around` says that the structure has the field.
-    unsafe { (&raw const (*around).advise_mr).read() }
+    unsafe { (*around).advise_mr }
 }
 
 /// Advice to bring pages in for writing (`IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE`).

@@ -236,10 +236,8 @@ fn open(
     let range =
         pair.owner.bind(1, &mut window, region, 0..bytes, access).map_err(step("binding a window"))?;
     windows.push(window);
-    match pair.next()? {
-        Status::Success => Ok(range),
-        status => Err(TrialFault::Bind { status }),
-    }
+    let status = pair.next()?;
+    if status.is_success() { Ok(range) } else { Err(TrialFault::Bind { status }) }
 }
 
 fn ended(what: Trial, offset: u64, bytes: u32, status: Status) -> Result<(), TrialFault> {
