@@ -55,7 +55,7 @@ pub use lsn::{
 pub use memory::{InstallError, Memory};
 pub use record::{HeaderError, Lag, RecordHeader, RecordKind, padding_bytes};
 pub use salt::{EpochKey, Salt};
-pub use scan::{Located, Record, Scan, ScanError, Step, Stop, StopReason, locate};
+pub use scan::{Located, Placed, Record, Scan, ScanError, Step, Stop, StopReason, locate};
 pub use segment::{FEATURES_KNOWN, FORMAT_VERSION, SEGMENT_HEADER, SegmentHeader, SegmentHeaderError};
 pub use superblock::{
     CONFIGURATION_BYTES_MAX, NoSuperblock, SUPERBLOCK_ALIGN, SUPERBLOCK_BYTES_MAX, Superblock,

@@ -3,11 +3,12 @@
 //! Nothing is created, locked, mapped or changed. What a running process is doing meanwhile is allowed for: its unpublished tail is no tear, and
 //! segments that it trims away are not missed.
 
+use std::ops::Range;
 use std::path::PathBuf;
 
 use windlass_log::{
-    Class, Extent, Geometry, Located, LogId, Lsn, Record, RecordKind, Scan, ScanError, Shape, Step, Stop,
-    StopReason, Superblock, Verdict, locate,
+    Class, Extent, Geometry, Located, LogId, Lsn, Placed, Record, RecordKind, Scan, ScanError, Shape, Step,
+    Stop, StopReason, Superblock, Verdict, locate,
 };
 
 use crate::disk::{Access, Disk};
@@ -15,7 +16,7 @@ use crate::folder;
 use crate::image::{Files, OpenFile};
 use crate::names;
 use crate::open::{self, Identified, OpenError, judge_folder_visiting};
-use crate::read::ReadError;
+use crate::read::{RUN_RECORDS, ReadError};
 
 /// A log's folder, opened for reading.
 pub struct Inspection<D: Disk> {
@@ -292,17 +293,19 @@ impl<D: Disk> std::fmt::Debug for Walk<'_, D> {
 }
 
 impl<D: Disk> Walk<'_, D> {
+    /// Where the next record is looked for.
+    #[must_use]
+    pub fn at(&self) -> Lsn {
+        self.scan.at()
+    }
+
     /// The next whole record, or where and why there is none: what that means is [`Inspection::verify`]'s to say.
     ///
     /// # Errors
     ///
     /// [`ReadError::Purged`]: before the trim point; [`ReadError::Memory`], [`ReadError::Disk`]: it could not be read.
     pub fn step(&mut self) -> Result<Result<Record<'_>, Stop>, ReadError> {
-        let first = self.inspection.superblock.trimmed;
-        let lsn = self.scan.at();
-        if lsn < first {
-            return Err(ReadError::Purged { lsn, first });
-        }
+        self.look()?;
         let mut files = Files::new(&self.inspection.disk, self.inspection.geometry, &mut self.file);
         match self.scan.step(&mut files) {
             Ok(Step::Record(record)) => Ok(Ok(record)),
@@ -310,6 +313,43 @@ impl<D: Disk> Walk<'_, D> {
             Err(ScanError::Image { error, .. }) => Err(error.into()),
             Err(ScanError::Memory { lsn, bytes }) => Err(ReadError::Memory { lsn, bytes }),
         }
+    }
+
+    /// The next whole records, as many as were copied out and checked in one go, in place of those in `run`; none at a stop, which is then answered. Their payloads
+    /// are [held](Self::held) until the walk goes on.
+    ///
+    /// # Errors
+    ///
+    /// As [`Walk::step`].
+    pub fn step_run(&mut self, run: &mut Vec<Placed>) -> Result<Option<Stop>, ReadError> {
+        run.clear();
+        self.look()?;
+        let mut files = Files::new(&self.inspection.disk, self.inspection.geometry, &mut self.file);
+        match self.scan.step_placed(&mut files) {
+            Ok(Ok(placed)) => {
+                run.push(placed);
+                self.scan.step_held(RUN_RECORDS - 1, |placed| run.push(placed));
+                Ok(None)
+            }
+            Ok(Err(stop)) => Ok(Some(stop)),
+            Err(ScanError::Image { error, .. }) => Err(error.into()),
+            Err(ScanError::Memory { lsn, bytes }) => Err(ReadError::Memory { lsn, bytes }),
+        }
+    }
+
+    /// The payload of a record of the last run.
+    ///
+    /// # Panics
+    ///
+    /// If it is of no such record.
+    #[must_use]
+    pub fn held(&self, place: Range<usize>) -> &[u8] {
+        self.scan.held(place)
+    }
+
+    fn look(&self) -> Result<(), ReadError> {
+        let (lsn, first) = (self.scan.at(), self.inspection.superblock.trimmed);
+        if lsn < first { Err(ReadError::Purged { lsn, first }) } else { Ok(()) }
     }
 
     /// Goes on at the next whole record behind a stop, for salvage; `None` if there is none.

@@ -3,16 +3,20 @@
 //! Three answers that must never be mistaken for each other (kind 48): a record; the end, to wait at; and "gone", with the first LSN that is still there. Damage is
 //! a fourth, with file, offset and LSN, and a failure to read a fifth: neither is ever the end (kinds 2 and 7).
 
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use windlass_log::{Located, Lsn, Record, Scan, ScanError, Shape, Step, Stop, StopReason, locate};
+use windlass_log::{Located, Lsn, Placed, Record, Scan, ScanError, Shape, Step, Stop, StopReason, locate};
 
 use crate::disk::Disk;
 use crate::error::DiskError;
 use crate::image::{Files, OpenFile};
 use crate::names;
 use crate::store::{Store, locked};
+
+/// The most records of a run: bounds what is kept of each.
+pub(crate) const RUN_RECORDS: usize = 128;
 
 /// What a reader found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -124,37 +128,96 @@ impl<D: Disk> Reader<D> {
         self.scan.set_history(history);
     }
 
+    /// The first LSN of the log that is retained.
+    #[must_use]
+    pub fn trimmed(&self) -> Lsn {
+        self.store.trimmed()
+    }
+
     /// The next record below `end`: the drained LSN, or a lower watermark; always a record's end.
     ///
     /// # Errors
     ///
     /// [`ReadError`]. The reader stands where it stood.
     pub fn next(&mut self, end: Lsn) -> Result<Read<'_>, ReadError> {
-        let Reader { store, scan, file, on_start } = self;
-        let at = scan.at();
-        purged(store, at)?;
-        scan.set_until(end);
+        let at = self.scan.at();
+        let shape = self.look(end)?;
         if at >= end {
             return Ok(Read::AtEnd { lsn: at });
         }
-        let shape = if *on_start { None } else { Some(scan.shape().clone()) };
+        let Reader { store, scan, file, on_start } = self;
         match scan.step(&mut Files::new(&store.disk, store.geometry, file)) {
             Ok(Step::Record(record)) => {
                 *on_start = true;
                 Ok(Read::Record(record))
             }
-            Ok(Step::Stop(stop)) => {
-                // A trim publishes its LSN before it lets a file be reused, so a reader that was overtaken sees it now.
-                *file = None;
-                purged(store, at)?;
-                Err(explain(store, file, shape.as_ref(), end, stop)?)
-            }
+            Ok(Step::Stop(stop)) => Err(stopped(store, file, shape.as_ref(), end, stop)?),
             Err(error) => {
                 *file = None;
                 Err(scan_failed(error))
             }
         }
     }
+
+    /// The next records below `end`, as many as were copied out and checked in one go, in place of those in `run`; none at `end`, and then the reader
+    /// [stands](Self::at) there. Their payloads are [held](Self::held) until the reader goes on. A trim may release them meanwhile: whoever must not
+    /// yield what is [trimmed](Self::trimmed) looks before it does.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError`]. The reader stands where it stood, and the run is empty.
+    pub fn next_run(&mut self, end: Lsn, run: &mut Vec<Placed>) -> Result<(), ReadError> {
+        run.clear();
+        let shape = self.look(end)?;
+        if self.scan.at() >= end {
+            return Ok(());
+        }
+        let Reader { store, scan, file, on_start } = self;
+        match scan.step_placed(&mut Files::new(&store.disk, store.geometry, file)) {
+            Ok(Ok(placed)) => {
+                *on_start = true;
+                run.push(placed);
+                scan.step_held(RUN_RECORDS - 1, |placed| run.push(placed));
+                Ok(())
+            }
+            Ok(Err(stop)) => Err(stopped(store, file, shape.as_ref(), end, stop)?),
+            Err(error) => {
+                *file = None;
+                Err(scan_failed(error))
+            }
+        }
+    }
+
+    /// The payload of a record of the last run.
+    ///
+    /// # Panics
+    ///
+    /// If it is of no such record.
+    #[must_use]
+    pub fn held(&self, place: Range<usize>) -> &[u8] {
+        self.scan.held(place)
+    }
+
+    /// What is looked at before each step: whether the place was released. Answers the log's shape if it is not known whether a record starts there.
+    fn look(&mut self, end: Lsn) -> Result<Option<Shape>, ReadError> {
+        purged(&self.store, self.scan.at())?;
+        self.scan.set_until(end);
+        Ok(if self.on_start { None } else { Some(self.scan.shape().clone()) })
+    }
+}
+
+/// Why a reader stopped.
+fn stopped<D: Disk>(
+    store: &Store<D>,
+    file: &mut OpenFile<D>,
+    shape: Option<&Shape>,
+    end: Lsn,
+    stop: Stop,
+) -> Result<ReadError, ReadError> {
+    // A trim publishes its LSN before it lets a file be reused, so a reader that was overtaken sees it now.
+    *file = None;
+    purged(store, stop.lsn)?;
+    explain(store, file, shape, end, stop)
 }
 
 /// Whether `lsn` was released.

@@ -19,7 +19,7 @@ use crate::record::{HEADER, HeaderError, RecordHeader, RecordKind, WORDS};
 use crate::salt::{EpochKey, Salt};
 use crate::segment::{SEGMENT_HEADER, SegmentHeader, SegmentHeaderError};
 use crate::superblock::LSN_MAX;
-use crate::{Chain, HEADER_BYTES, Lsn, RECORD_ALIGN, SEGMENT_START_BYTES};
+use crate::{Chain, Epoch, HEADER_BYTES, Lsn, RECORD_ALIGN, SEGMENT_START_BYTES};
 
 /// The longest record that a flat scan keeps whole.
 const FLAT_BYTES: u64 = 64 << 10;
@@ -205,6 +205,22 @@ pub struct Scan {
     buffer: Buffer,
 }
 
+/// A record that was found whole, with the place of its payload in what the scan [holds](Scan::held): for readers that check many records
+/// in one go and lend them out later.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Placed {
+    /// Where it starts.
+    pub lsn: Lsn,
+    /// Where the next record starts.
+    pub end: Lsn,
+    /// The tenure that appended it.
+    pub epoch: Epoch,
+    /// What it is.
+    pub kind: RecordKind,
+    /// Its payload, until the scan goes on.
+    pub payload: Range<usize>,
+}
+
 /// What [`Scan::advance`] found: the payload is that part of the buffer.
 struct Found {
     header: RecordHeader,
@@ -288,8 +304,11 @@ impl Scan {
 
     /// Moves the end; a tailing reader sets it to its watermark. Bytes below it never change.
     pub fn set_until(&mut self, until: Lsn) {
-        self.until = Lsn(until.0.min(LSN_MAX));
-        self.clear = Lsn(0);
+        let until = Lsn(until.0.min(LSN_MAX));
+        if until != self.until {
+            self.until = until;
+            self.clear = Lsn(0);
+        }
     }
 
     /// Adopts a newer history, from the same log.
@@ -344,6 +363,69 @@ impl Scan {
             Err(Halt::Stop(reason)) => Ok(Step::Stop(Stop { lsn: self.at, reason })),
             Err(Halt::Fail(error)) => Err(error),
         }
+    }
+
+    /// As [`step`](Self::step), of a scan that is not flat, with the payload's place instead of the payload.
+    ///
+    /// # Errors
+    ///
+    /// As [`step`](Self::step).
+    ///
+    /// # Panics
+    ///
+    /// If the scan is flat.
+    pub fn step_placed<I: Image>(
+        &mut self,
+        image: &mut I,
+    ) -> Result<Result<Placed, Stop>, ScanError<I::Error>> {
+        match self.advance(image) {
+            Ok(Found { header, payload, end }) => {
+                let payload = payload.expect("only a flat scan leaves payloads out");
+                let RecordHeader { lsn, epoch, kind, .. } = header;
+                Ok(Ok(Placed { lsn, end, epoch, kind, payload }))
+            }
+            Err(Halt::Stop(reason)) => Ok(Err(Stop { lsn: self.at, reason })),
+            Err(Halt::Fail(error)) => Err(error),
+        }
+    }
+
+    /// Takes up to `count` further records that are copied out already, checked like any other. Ends before whatever needs another look: more
+    /// bytes, another segment or epoch, the end, anything that does not hold. [`step`](Self::step) says what that is.
+    #[inline]
+    pub fn step_held(&mut self, count: usize, mut take: impl FnMut(Placed)) {
+        let Some(span) = self.span else { return };
+        for _ in 0..count {
+            let lsn = self.at;
+            if lsn >= self.clear || !self.buffer.holds(lsn, HEADER_BYTES) {
+                return;
+            }
+            let words = self.buffer.words_at(lsn);
+            let room = self.shape.geometry.room(lsn);
+            let Ok(header) = RecordHeader::decode_words(words, lsn, room, &span.key) else { return };
+            let Ok(end) = self.place(&header, span.next) else { return };
+            // A segment-start record is compared with the chain first.
+            if header.kind == RecordKind::SegmentStart || !self.buffer.holds(lsn, header.record_bytes()) {
+                return;
+            }
+            let Ok(payload) = self.whole(&header) else { return };
+            if let Some(chain) = &mut self.chain {
+                chain.extend_words(words);
+            }
+            self.at = end;
+            take(Placed { lsn, end, epoch: header.epoch, kind: header.kind, payload });
+        }
+    }
+
+    /// The payload of the record that was [placed](Placed) there by the last step, or by the steps that were taken of what was
+    /// [held](Self::step_held) since.
+    ///
+    /// # Panics
+    ///
+    /// If it is no such place.
+    #[must_use]
+    #[inline]
+    pub fn held(&self, place: Range<usize>) -> &[u8] {
+        &self.buffer.bytes[place]
     }
 
     /// Checks the record at the scan's place and moves behind it.
@@ -442,19 +524,25 @@ impl Scan {
             }
             self.fill(image, bytes)?;
         }
+        Ok(Some(self.whole(header)?))
+    }
+
+    /// Checks the payload and the filler behind it, which the buffer holds.
+    #[inline(always)]
+    fn whole(&self, header: &RecordHeader) -> Result<Range<usize>, StopReason> {
         let record = self.buffer.index_of(self.at);
         let payload = record + HEADER..record + HEADER + index(u64::from(header.payload_bytes));
-        let filler = payload.end..record + index(bytes);
+        let filler = payload.end..record + index(header.record_bytes());
         let mut hasher = self.hasher.clone();
         hasher.update(&self.buffer.bytes[payload.clone()]);
         let found = hasher.finalize() ^ self.salt.payload_salt(self.at);
         if found != header.payload_checksum {
-            return Err(wrong_payload(header, found).into());
+            return Err(wrong_payload(header, found));
         }
         if self.buffer.bytes[filler].iter().any(|byte| *byte != 0) {
-            return Err(StopReason::Filler.into());
+            return Err(StopReason::Filler);
         }
-        Ok(Some(payload))
+        Ok(payload)
     }
 
     /// Checks a long payload piece by piece.

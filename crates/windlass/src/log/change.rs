@@ -137,7 +137,7 @@ impl Log {
         if lsn == drained {
             return Ok(());
         }
-        match self.shared.media.reader(lsn).next(drained) {
+        match self.shared.media.reader(lsn).next_run(drained, &mut Vec::new()) {
             Ok(_) => Ok(()),
             Err(ReadError::InsideRecord { record, .. }) => Err(TruncateError::InsideRecord { lsn, record }),
             Err(error) => Err(TruncateError::Read(error)),

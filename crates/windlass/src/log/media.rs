@@ -3,14 +3,14 @@
 //! Nothing here is on the append path: producers meet the hand-off's memory alone.
 
 use std::fmt;
-
+use std::ops::Range;
 use std::sync::Arc;
 
-use windlass_log::{Epoch, EpochHistory, Geometry, Lsn, Memory, Superblock};
+use windlass_log::{Epoch, EpochHistory, Geometry, Lsn, Memory, Placed, Superblock};
 use windlass_store::disk::Disk;
 use windlass_store::{
-    Counters, CutError, DiskError, MemoryError, Persisted, PrepareError, Prepared, Read, Reader, Store,
-    StoreError, TrimError,
+    Counters, CutError, DiskError, MemoryError, Persisted, PrepareError, Prepared, Reader, Store, StoreError,
+    TrimError,
 };
 
 use super::read::read_error;
@@ -46,8 +46,13 @@ pub(crate) trait Media: fmt::Debug + Send + Sync {
 
 /// A position in the store's log.
 pub(crate) trait Cursor: fmt::Debug + Send {
-    /// The record at the position, if it lies below `end`; moves behind it.
-    fn next(&mut self, end: Lsn) -> Result<Read<'_>, ReadError>;
+    /// The records at the position that lie below `end`, as many as are checked in one go, in place of those in `run`; moves behind them, and answers
+    /// where it then stands. None are left below `end` if there are none.
+    fn next_run(&mut self, end: Lsn, run: &mut Vec<Placed>) -> Result<Lsn, ReadError>;
+    /// The payload of a record of the last run.
+    fn held(&self, place: Range<usize>) -> &[u8];
+    /// The first LSN that is retained.
+    fn trimmed(&self) -> Lsn;
 }
 
 impl<D: Disk> Media for Arc<Store<D>> {
@@ -101,8 +106,18 @@ impl<D: Disk> Media for Arc<Store<D>> {
 }
 
 impl<D: Disk> Cursor for Reader<D> {
-    fn next(&mut self, end: Lsn) -> Result<Read<'_>, ReadError> {
-        let at = self.at();
-        Reader::next(self, end).map_err(|error| read_error(error, at))
+    fn next_run(&mut self, end: Lsn, run: &mut Vec<Placed>) -> Result<Lsn, ReadError> {
+        match Reader::next_run(self, end, run) {
+            Ok(()) => Ok(self.at()),
+            Err(error) => Err(read_error(error, self.at())),
+        }
+    }
+
+    fn held(&self, place: Range<usize>) -> &[u8] {
+        Reader::held(self, place)
+    }
+
+    fn trimmed(&self) -> Lsn {
+        Reader::trimmed(self)
     }
 }

@@ -32,7 +32,7 @@ pub use helper::Step;
 pub(crate) use media::Cursor;
 pub(crate) use open::random_surroundings;
 pub use open::{OpenOrCreateError, Place, Surroundings};
-pub(crate) use read::{Found, Items};
+pub(crate) use read::Items;
 pub use read::{Reader, Record, Subscription};
 pub use readonly::{ReadOnly, ReadOnlyReader, Verified, VerifyReport};
 pub(crate) use shared::{Fixed, Standing};

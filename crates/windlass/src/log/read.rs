@@ -10,8 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use windlass_log::{Epoch, Geometry, HEADER_BYTES, Lsn, RecordHeader, RecordKind, batch_items};
-use windlass_store::Read;
+use windlass_log::{Epoch, Geometry, HEADER_BYTES, Lsn, Placed, RecordKind, batch_items};
 
 use super::Log;
 use super::media::Cursor;
@@ -38,36 +37,38 @@ pub struct Record<'a> {
     pub payload: &'a [u8],
 }
 
-/// A record or item, before it is lent out.
-#[derive(Debug)]
-pub(crate) struct Found {
-    lsn: Lsn,
-    item: Option<u32>,
-    range: Range<usize>,
-}
-
-impl Found {
-    /// Where it starts.
-    pub(crate) fn lsn(&self) -> Lsn {
-        self.lsn
-    }
-}
-
-/// Takes records from a cursor, one item at a time.
+/// Takes records from a cursor, one item at a time. The cursor checks them in runs; their payloads are lent from where they were checked.
 #[derive(Debug)]
 pub(crate) struct Items<'c> {
     cursor: Box<dyn Cursor + 'c>,
     position: Lsn,
-    payload: Vec<u8>,
+    /// The record or item that was found last: where it starts, its number in its batch, its payload's place; and its record's epoch and end.
+    lsn: Lsn,
+    item: Option<u32>,
+    payload: Range<usize>,
     epoch: Epoch,
     end: Lsn,
+    /// Records that were checked together, and how many of them were taken.
+    run: Vec<Placed>,
+    taken: usize,
+    /// What is left of a batch.
     items: VecDeque<(Lsn, u32, Range<usize>)>,
 }
 
 impl<'c> Items<'c> {
     pub(crate) fn new(cursor: Box<dyn Cursor + 'c>, from: Lsn) -> Items<'c> {
-        let items = VecDeque::new();
-        Items { cursor, position: from, payload: Vec::new(), epoch: Epoch::NONE, end: from, items }
+        Items {
+            cursor,
+            position: from,
+            lsn: from,
+            item: None,
+            payload: 0..0,
+            epoch: Epoch::NONE,
+            end: from,
+            run: Vec::new(),
+            taken: 0,
+            items: VecDeque::new(),
+        }
     }
 
     /// Where the next record is looked for.
@@ -76,6 +77,7 @@ impl<'c> Items<'c> {
     }
 
     /// The epoch of the record found last.
+    #[inline]
     pub(crate) fn epoch(&self) -> Epoch {
         self.epoch
     }
@@ -85,60 +87,84 @@ impl<'c> Items<'c> {
         self.items.is_empty()
     }
 
-    /// Finds the next record or item below `limit` and moves behind it.
+    /// Where the record or item found last starts.
+    pub(crate) fn lsn(&self) -> Lsn {
+        self.lsn
+    }
+
+    /// Finds the next record or item, for [`record`](Self::record) to lend out, and moves behind it. `limit` is asked whenever more has to be read: only what lies below it is.
+    #[inline]
     pub(crate) fn advance(
         &mut self,
-        limit: Lsn,
+        limit: impl Fn() -> Lsn,
         folder: &Path,
         geometry: Geometry,
-    ) -> Result<Found, ReadError> {
+    ) -> Result<(), ReadError> {
         loop {
-            if let Some((lsn, item, range)) = self.items.pop_front() {
-                return Ok(Found { lsn, item: Some(item), range });
+            if let Some((lsn, item, payload)) = self.items.pop_front() {
+                (self.lsn, self.item, self.payload) = (lsn, Some(item), payload);
+                return Ok(());
             }
-            let header = match self.cursor.next(limit)? {
-                Read::Record(record) => {
-                    self.end = record.end;
-                    self.position = record.end;
-                    self.epoch = record.header.epoch;
-                    match record.header.kind {
-                        RecordKind::Data | RecordKind::Batch => {
-                            self.payload.clear();
-                            let payload = record.payload.expect("only a flat scan leaves payloads out");
-                            self.payload.extend_from_slice(payload);
-                        }
-                        RecordKind::Pad
-                        | RecordKind::SegmentStart
-                        | RecordKind::EpochStart
-                        | RecordKind::Configuration => continue,
-                    }
-                    record.header
-                }
-                Read::AtEnd { lsn } => return Err(ReadError::AtEnd { end: lsn }),
+            let Some(placed) = self.run.get(self.taken) else {
+                self.refill(limit())?;
+                continue;
             };
-            if header.kind == RecordKind::Data {
-                return Ok(Found { lsn: header.lsn, item: None, range: 0..self.payload.len() });
+            // A run is checked at once and handed out record by record: what was trimmed meanwhile is gone.
+            let (lsn, first) = (placed.lsn, self.cursor.trimmed());
+            if lsn < first {
+                return Err(ReadError::Purged { lsn, first });
             }
-            self.unpack(&header, folder, geometry)?;
+            (self.end, self.position, self.epoch) = (placed.end, placed.end, placed.epoch);
+            self.taken += 1;
+            match placed.kind {
+                RecordKind::Data => {
+                    (self.lsn, self.item, self.payload) = (lsn, None, placed.payload.clone());
+                    return Ok(());
+                }
+                RecordKind::Batch => {
+                    let payload = placed.payload.clone();
+                    self.unpack(lsn, payload, folder, geometry)?;
+                }
+                RecordKind::Pad
+                | RecordKind::SegmentStart
+                | RecordKind::EpochStart
+                | RecordKind::Configuration => {}
+            }
         }
     }
 
-    /// What was found last.
-    pub(crate) fn record(&self, found: Found) -> Record<'_> {
-        let Found { lsn, item, range } = found;
-        Record { lsn, end: self.end, epoch: self.epoch, item, payload: &self.payload[range] }
+    /// The next run, when the last one is used up.
+    #[cold]
+    fn refill(&mut self, limit: Lsn) -> Result<(), ReadError> {
+        self.taken = 0;
+        let at = self.cursor.next_run(limit, &mut self.run)?;
+        if self.run.is_empty() { Err(ReadError::AtEnd { end: at }) } else { Ok(()) }
     }
 
-    fn unpack(&mut self, header: &RecordHeader, folder: &Path, geometry: Geometry) -> Result<(), ReadError> {
-        for (number, item) in (0..).zip(batch_items(&self.payload, header.lsn)) {
+    /// What was found last.
+    #[inline]
+    pub(crate) fn record(&self) -> Record<'_> {
+        let payload = self.cursor.held(self.payload.clone());
+        Record { lsn: self.lsn, end: self.end, epoch: self.epoch, item: self.item, payload }
+    }
+
+    fn unpack(
+        &mut self,
+        batch: Lsn,
+        payload: Range<usize>,
+        folder: &Path,
+        geometry: Geometry,
+    ) -> Result<(), ReadError> {
+        let base = payload.start;
+        for (number, item) in (0..).zip(batch_items(self.cursor.held(payload), batch)) {
             let (lsn, bytes) = item.map_err(|error| ReadError::Damaged {
-                file: segment_file(folder, geometry, header.lsn),
-                offset: geometry.offset_of(header.lsn),
-                lsn: header.lsn,
+                file: segment_file(folder, geometry, batch),
+                offset: geometry.offset_of(batch),
+                lsn: batch,
                 what: error.to_string(),
             })?;
-            let frame = lsn.0 - header.lsn.0 - HEADER_BYTES;
-            let start = usize::try_from(frame).unwrap_or(usize::MAX) + FRAME_BYTES;
+            let frame = lsn.0 - batch.0 - HEADER_BYTES;
+            let start = base + usize::try_from(frame).unwrap_or(usize::MAX) + FRAME_BYTES;
             self.items.push_back((lsn, number, start..start + bytes.len()));
         }
         Ok(())
@@ -184,13 +210,15 @@ impl Reader {
     /// [`ReadError`]; `AtEnd`, `Purged` and `Damaged` are three different answers.
     #[expect(clippy::should_implement_trait, reason = "a record borrows from the reader")]
     pub fn next(&mut self) -> Result<Record<'_>, ReadError> {
-        let found = self.advance()?;
-        Ok(self.items.record(found))
+        self.advance()?;
+        Ok(self.items.record())
     }
 
-    fn advance(&mut self) -> Result<Found, ReadError> {
-        let limit = self.limit();
-        let found = self.items.advance(limit, &self.shared.folder, self.shared.geometry);
+    #[inline]
+    fn advance(&mut self) -> Result<(), ReadError> {
+        let Reader { shared, tenure, level, items } = self;
+        let limit = || limit_at(shared, tenure, *level);
+        let found = items.advance(limit, &shared.folder, shared.geometry);
         match found {
             // What this tenure had there was cut: not damage, but the end of what this reader can know.
             Err(ReadError::Damaged { lsn, .. })
@@ -199,7 +227,9 @@ impl Reader {
                 Err(ReadError::Ended { end: lsn })
             }
             // Nor does this tenure's watermark speak for what the next one appends there.
-            Ok(found) if self.items.epoch() > self.tenure.epoch => Err(ReadError::Ended { end: found.lsn() }),
+            Ok(()) if self.items.epoch() > self.tenure.epoch => {
+                Err(ReadError::Ended { end: self.items.lsn() })
+            }
             found => found,
         }
     }
@@ -210,22 +240,27 @@ impl Reader {
         self.items.position()
     }
 
-    fn limit(&self) -> Lsn {
-        if self.level == Level::Buffered {
-            // A failure stops the watermarks; what was drained may still be read.
-            let _ = self.shared.drain(&self.tenure);
-        }
-        self.watch().value()
-    }
-
     fn watch(&self) -> &Arc<Watch> {
-        let marks = &self.tenure.watermarks;
-        match self.level {
-            Level::Buffered => &marks.drained,
-            Level::Local => &marks.persisted,
-            Level::Replicated => &marks.replicated,
-            Level::Durable => &marks.durable,
-        }
+        watch_of(&self.tenure, self.level)
+    }
+}
+
+/// Up to where a level may be read now.
+fn limit_at(shared: &Shared, tenure: &Tenure, level: Level) -> Lsn {
+    if level == Level::Buffered {
+        // A failure stops the watermarks; what was drained may still be read.
+        let _ = shared.drain(tenure);
+    }
+    watch_of(tenure, level).value()
+}
+
+fn watch_of(tenure: &Tenure, level: Level) -> &Arc<Watch> {
+    let marks = &tenure.watermarks;
+    match level {
+        Level::Buffered => &marks.drained,
+        Level::Local => &marks.persisted,
+        Level::Replicated => &marks.replicated,
+        Level::Durable => &marks.durable,
     }
 }
 
@@ -243,9 +278,9 @@ impl Subscription {
     /// [`ReadError::AtEnd`] when the deadline has passed; [`ReadError::Ended`] when the tenure has ended and everything is read; else as
     /// [`Reader::next`].
     pub fn next_blocking(&mut self, deadline: Option<Instant>) -> Result<Record<'_>, ReadError> {
-        let found = loop {
+        loop {
             let end = match self.reader.advance() {
-                Ok(found) => break found,
+                Ok(()) => break,
                 Err(ReadError::AtEnd { end }) => end,
                 Err(error) => return Err(error),
             };
@@ -256,8 +291,8 @@ impl Subscription {
                 Err(_) if watch.value() > end => {}
                 Err(_) => return Err(ReadError::Ended { end }),
             }
-        };
-        Ok(self.reader.items.record(found))
+        }
+        Ok(self.reader.items.record())
     }
 
     /// The next record, as a future.
@@ -270,9 +305,9 @@ impl Subscription {
     ///
     /// May be dropped at any point; the next call gives the same record.
     pub async fn next(&mut self) -> Result<Record<'_>, ReadError> {
-        let found = loop {
+        loop {
             let end = match self.reader.advance() {
-                Ok(found) => break found,
+                Ok(()) => break,
                 Err(ReadError::AtEnd { end }) => end,
                 Err(error) => return Err(error),
             };
@@ -281,8 +316,8 @@ impl Subscription {
             if reached.is_err() && watch.value() <= end {
                 return Err(ReadError::Ended { end });
             }
-        };
-        Ok(self.reader.items.record(found))
+        }
+        Ok(self.reader.items.record())
     }
 
     /// Where the next record is looked for.

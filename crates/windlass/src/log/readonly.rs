@@ -3,11 +3,12 @@
 //! Nothing is created, locked, mapped or changed. Where the records end in a folder in use is simply its end for now; in a folder at
 //! rest the durable watermark decides whether that is the end, a torn tail or damage.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use windlass_log::{Class, Epoch, Extent, Lsn, OpenMode, Row, SEGMENT_HEADER_BYTES, Stop};
+use windlass_log::{Class, Epoch, Extent, Lsn, OpenMode, Placed, Row, SEGMENT_HEADER_BYTES, Stop};
 use windlass_store::disk::{Errno, RealDisk};
-use windlass_store::{Condition, DiskCall, DiskError, Inspection, OpenError, Read, Walk, stop_offset};
+use windlass_store::{Condition, DiskCall, DiskError, Inspection, OpenError, Walk, stop_offset};
 
 use super::media::Cursor;
 use super::read::{Items, Record, read_error, segment_file};
@@ -193,8 +194,8 @@ impl ReadOnlyReader<'_> {
     /// [`ReadError`]; `AtEnd`, `Purged` and `Damaged` are three different answers.
     #[expect(clippy::should_implement_trait, reason = "a record borrows from the reader")]
     pub fn next(&mut self) -> Result<Record<'_>, ReadError> {
-        let found = self.items.advance(Lsn(u64::MAX), &self.log.folder, self.log.inspection.geometry())?;
-        Ok(self.items.record(found))
+        self.items.advance(|| Lsn(u64::MAX), &self.log.folder, self.log.inspection.geometry())?;
+        Ok(self.items.record())
     }
 }
 
@@ -209,18 +210,26 @@ struct FolderCursor<'a> {
 }
 
 impl Cursor for FolderCursor<'_> {
-    fn next(&mut self, _limit: Lsn) -> Result<Read<'_>, ReadError> {
-        match self.walk.step() {
-            Ok(Ok(record)) => {
+    fn next_run(&mut self, _limit: Lsn, run: &mut Vec<Placed>) -> Result<Lsn, ReadError> {
+        match self.walk.step_run(run) {
+            Ok(None) => {
                 self.moved = true;
-                Ok(Read::Record(record))
+                Ok(self.walk.at())
             }
-            Ok(Err(stop)) => {
+            Ok(Some(stop)) => {
                 let from = (!self.moved).then_some(self.from);
-                self.log.judge(stop, from).map(|lsn| Read::AtEnd { lsn })
+                self.log.judge(stop, from)
             }
             Err(error) => Err(read_error(error, self.from)),
         }
+    }
+
+    fn held(&self, place: Range<usize>) -> &[u8] {
+        self.walk.held(place)
+    }
+
+    fn trimmed(&self) -> Lsn {
+        self.log.inspection.superblock().trimmed
     }
 }
 

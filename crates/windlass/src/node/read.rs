@@ -1,17 +1,18 @@
 //! Reading a member's log, in whatever role: the durable prefix, or with the caller's consent what is replicated.
 
 use std::fmt;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use windlass_log::{Geometry, Lsn};
+use windlass_log::{Geometry, Lsn, Placed};
+use windlass_store::Store;
 use windlass_store::disk::RealDisk;
-use windlass_store::{Read, Store};
 
 use crate::commit::{CommitError, Level, Reached, Watch, Who, wait_blocking};
 use crate::error::ReadError;
-use crate::log::{Cursor, Found, Items, Record};
+use crate::log::{Cursor, Items, Record};
 
 /// A cursor that adopts the log's history whenever it has grown past what it knew.
 struct Fresh {
@@ -26,13 +27,21 @@ impl fmt::Debug for Fresh {
 }
 
 impl Cursor for Fresh {
-    fn next(&mut self, end: Lsn) -> Result<Read<'_>, ReadError> {
+    fn next_run(&mut self, end: Lsn, run: &mut Vec<Placed>) -> Result<Lsn, ReadError> {
         if end > self.fresh_until {
             // A takeover since then has begun another epoch below the new end.
             self.reader.refresh();
             self.fresh_until = end;
         }
-        Cursor::next(&mut self.reader, end)
+        Cursor::next_run(&mut self.reader, end, run)
+    }
+
+    fn held(&self, place: Range<usize>) -> &[u8] {
+        self.reader.held(place)
+    }
+
+    fn trimmed(&self) -> Lsn {
+        self.reader.trimmed()
     }
 }
 
@@ -71,11 +80,11 @@ impl NodeReader {
     /// takeover answers [`ReadError::Ended`] at its end: go back to what is durable and read on from there.
     #[expect(clippy::should_implement_trait, reason = "a record borrows from the reader")]
     pub fn next(&mut self) -> Result<Record<'_>, ReadError> {
-        let found = self.found()?;
-        Ok(self.items.record(found))
+        self.find()?;
+        Ok(self.items.record())
     }
 
-    fn found(&mut self) -> Result<Found, ReadError> {
+    fn find(&mut self) -> Result<(), ReadError> {
         let limit = self.watch.value();
         if self.items.position() >= limit && self.items.is_empty() {
             let end = self.items.position();
@@ -85,7 +94,7 @@ impl NodeReader {
                 ReadError::AtEnd { end }
             });
         }
-        self.items.advance(limit, &self.folder, self.geometry)
+        self.items.advance(|| limit, &self.folder, self.geometry)
     }
 
     /// The next record, waiting for it on this thread until `deadline`.
@@ -103,10 +112,10 @@ impl NodeReader {
                     Err(_) => return self.next(),
                 }
             }
-            match self.found() {
+            match self.find() {
                 // What came was filler (an epoch's start, a barrier), which is no record: wait on.
                 Err(ReadError::AtEnd { .. }) => {}
-                Ok(found) => return Ok(self.items.record(found)),
+                Ok(()) => return Ok(self.items.record()),
                 Err(error) => return Err(error),
             }
         }
@@ -128,10 +137,10 @@ impl NodeReader {
                     return self.next();
                 }
             }
-            match self.found() {
+            match self.find() {
                 // As in `next_blocking`.
                 Err(ReadError::AtEnd { .. }) => {}
-                Ok(found) => return Ok(self.items.record(found)),
+                Ok(()) => return Ok(self.items.record()),
                 Err(error) => return Err(error),
             }
         }
