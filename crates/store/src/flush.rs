@@ -35,6 +35,7 @@ impl<D: Disk> Store<D> {
         if self.persisted().lsn() >= upto {
             return Ok(self.persisted());
         }
+        self.vouch()?;
         let _turn = locked(&self.flushing);
         // While this waited for its turn a flush may have failed, or covered it.
         self.usable()?;

@@ -32,13 +32,14 @@ mod segment;
 mod store;
 mod superblock;
 mod trim;
+mod vouch;
 
 pub use counters::Counters;
 pub use create::CreateError;
 pub use error::{DiskCall, DiskError, MediumFailed, StoreError};
 pub use inspect::{Condition, Inspection, Report, Walk, stop_offset};
 pub use open::{BadHeader, OpenError, Opened};
-pub use options::{CopiedFolder, Founding, Options, Surroundings, UnsafeFilesystem};
+pub use options::{CopiedFolder, Founding, Options, Surroundings, UnsafeFilesystem, Vouch};
 pub use prepare::{PrepareError, Prepared};
 pub use read::{Read, ReadError, Reader};
 pub use store::{MemoryError, Persisted, Store, UpdateError};

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Mutex, OnceLock, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 use windlass_log::{
     Action, Chain, Class, Epoch, EpochStart, Extent, Geometry, HistoryError, LogId, Lsn, Marks, NoSuperblock,
@@ -28,17 +28,18 @@ use crate::folder::{self, Listing};
 use crate::image::Files;
 use crate::inspect::stop_offset;
 use crate::names;
-use crate::options::{CopiedFolder, Options, Surroundings};
+use crate::options::{CopiedFolder, Options, Surroundings, Vouch};
 use crate::pool::{Free, Pool};
 use crate::prepare::make_reserve;
 use crate::store::{Control, Preparing, Store};
 use crate::superblock;
 use crate::trim::destroy_record;
+use crate::vouch::Unvouched;
 
 /// How an opening found the log and what it did to it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Opened {
-    /// The end of the log: where the next record goes. Everything below is on the medium.
+    /// The end of the log: where the next record goes. Everything below is on the medium, unless that was left for [later](crate::Vouch::Later).
     pub tail: Lsn,
     /// The chain at the tail, for the epoch that goes on there; `None` in the log of a member that nobody has led yet.
     pub chain: Option<Chain>,
@@ -52,7 +53,7 @@ pub struct Opened {
     pub copied: bool,
     /// Whether a torn end was cut off at the tail: what is there was above everything known to be on the medium.
     pub cut: bool,
-    /// Bytes below the tail that were written again because no mark said that they had reached the medium.
+    /// Bytes below the tail that were written again because no mark said that they had reached the medium; 0 if that was left for later.
     pub rewritten_bytes: u64,
     /// The epoch that a lone log's next records get; `None` for a member of a group.
     pub epoch: Option<Epoch>,
@@ -260,6 +261,7 @@ pub(crate) fn identify<D: Disk>(
 
 impl<D: Disk> Store<D> {
     /// Opens a log: locks the folder, recovers, and leaves everything below [`Opened::tail`] on the medium. May be interrupted at any point and repeated.
+    /// With [`Vouch::Later`] the last part, R-11 and what follows it, is left to [`Store::vouch`].
     ///
     /// A lone log that was not closed cleanly gets a new epoch at its tail, as does one whose folder is a copy.
     ///
@@ -309,21 +311,26 @@ pub(crate) fn open_locked<D: Disk>(
     if cut {
         destroy_torn(&disk, geometry, tail)?;
     }
-    let rewritten_bytes = if clean { 0 } else { rewrite_in_place(&disk, geometry, now.persisted, tail)? };
     let mut next = now.clone();
     // A lone log also needs a new epoch where the scan met nothing to take the chain from.
-    if !clean || copied || (lone && verdict.chain.is_none()) {
+    let unsettled = !clean || copied || (lone && verdict.chain.is_none());
+    if unsettled {
         settle(&mut next, tail, around, place, lone, copied)?;
         next.generation += 1;
-        superblock::write_both(&disk, &file, &next.encode()?)?;
     }
     let memory_lost = !clean && now.boot_id != around.boot_id;
     let epoch = if lone { next.history.last().map(|last| last.epoch) } else { None };
     let begun = next.history.last().filter(|last| last.start == tail);
     let begin = |last: EpochStart| Chain::begin(&Salt::new(next.log_id).key(last.epoch), tail);
     let chain = begun.map(begin).or(verdict.chain);
-    let control = Control { file, now: next };
-    let store = assemble(disk, lock, options, geometry, control, tail, listing, device_bytes_before)?;
+    let rewrite_from = if clean { tail } else { now.persisted };
+    let persisted = if unsettled { now.persisted } else { tail };
+    let unvouched =
+        if unsettled { Some(Unvouched { rewrite_from, tail, bytes: next.encode()?, next }) } else { None };
+    let control = Control { file, now };
+    let later = options.vouch == Vouch::Later && lone && !copied;
+    let recovered = Recovered { geometry, tail, persisted, control, listing, unvouched, device_bytes_before };
+    let (store, rewritten_bytes) = assemble(disk, lock, options, recovered, later)?;
     let opened =
         Opened { tail, chain, verdict, clean, memory_lost, copied, cut, rewritten_bytes, epoch, filesystem };
     Ok((store, opened))
@@ -453,7 +460,12 @@ fn settle(
 
 /// Writes the pages of `[from, tail)` again with what they hold, and flushes them: a page cache that outlived a process may hold bytes that never reached the medium, or failed to,
 /// and count them as clean (R-11, kinds 24 and 30).
-fn rewrite_in_place<D: Disk>(disk: &D, geometry: Geometry, from: Lsn, tail: Lsn) -> Result<u64, DiskError> {
+pub(crate) fn rewrite_in_place<D: Disk>(
+    disk: &D,
+    geometry: Geometry,
+    from: Lsn,
+    tail: Lsn,
+) -> Result<u64, DiskError> {
     const PIECE_BYTES: u64 = 64 << 10;
     const PAGE_BYTES: u64 = 4096;
     let mut rewritten = 0;
@@ -500,32 +512,30 @@ fn destroy_torn<D: Disk>(disk: &D, geometry: Geometry, tail: Lsn) -> Result<(), 
     }
 }
 
-/// The store over a recovered folder: files without log go to the pool, segments from the tail on are opened and mapped.
-#[expect(clippy::too_many_arguments, reason = "the parts of one value, each from another step")]
+/// What recovery has come to.
+struct Recovered<D: Disk> {
+    geometry: Geometry,
+    tail: Lsn,
+    /// How far a mark vouches for the log.
+    persisted: Lsn,
+    control: Control<D>,
+    listing: Listing,
+    unvouched: Option<Unvouched>,
+    device_bytes_before: Option<u64>,
+}
+
+/// The store over a recovered folder: the rest of recovery is done, or left for `later`; then files without log go to the pool, segments from the tail on are
+/// opened and mapped. Also answers how many bytes were written again.
 fn assemble<D: Disk>(
     disk: D,
     lock: D::Lock,
     options: &Options,
-    geometry: Geometry,
-    control: Control<D>,
-    tail: Lsn,
-    listing: Listing,
-    device_bytes_before: Option<u64>,
-) -> Result<Store<D>, OpenError> {
+    recovered: Recovered<D>,
+    later: bool,
+) -> Result<(Store<D>, u64), OpenError> {
+    let Recovered { geometry, tail, persisted, control, listing, unvouched, device_bytes_before } = recovered;
     let first = geometry.segment_of(control.now.trimmed);
     let tail_segment = geometry.segment_of(tail);
-    for name in &listing.temporaries {
-        disk.remove(name).at(DiskCall::Remove, disk.path(), name)?;
-    }
-    let mut pool: Pool<D> = Pool { free: Vec::new(), released: Vec::new(), live: 0 };
-    for (number, len) in &listing.free {
-        if *len == geometry.segment_bytes() {
-            pool.free.push(Free { number: *number, open: None });
-        } else {
-            let name = names::free(*number);
-            disk.remove(&name).at(DiskCall::Remove, disk.path(), &name)?;
-        }
-    }
     let store = Store {
         opener: disk.process_id(),
         options: *options,
@@ -534,7 +544,7 @@ fn assemble<D: Disk>(
         lock: Mutex::new(Some(lock)),
         preparing: Mutex::new(Preparing::default()),
         flushing: Mutex::new(()),
-        persisted: AtomicU64::new(tail.0),
+        persisted: AtomicU64::new(persisted.0),
         trimmed: AtomicU64::new(control.now.trimmed.0),
         released_below: AtomicU64::new(first),
         superblock: Mutex::new(control),
@@ -542,13 +552,29 @@ fn assemble<D: Disk>(
         running: AtomicBool::new(false),
         closed: AtomicBool::new(false),
         failed: OnceLock::new(),
+        vouched: AtomicBool::new(unvouched.is_none()),
+        vouching: Mutex::new(()),
+        unvouched: Mutex::new(unvouched.map(Arc::new)),
         counting: Counting::default(),
         device_bytes_before,
-        pool: Mutex::new(pool),
+        pool: Mutex::new(Pool { free: Vec::new(), released: Vec::new(), live: 0 }),
         disk,
     };
-    let mut ahead = tail_segment;
+    let rewritten_bytes = if later { 0 } else { store.vouch_once()? };
+    // Names change only for files without log: whether the superblock says so yet makes no difference to the next opening.
+    for name in &listing.temporaries {
+        store.disk.remove(name).at(DiskCall::Remove, store.disk.path(), name)?;
+    }
     let mut pool = crate::store::locked(&store.pool);
+    for (number, len) in &listing.free {
+        if *len == geometry.segment_bytes() {
+            pool.free.push(Free { number: *number, open: None });
+        } else {
+            let name = names::free(*number);
+            store.disk.remove(&name).at(DiskCall::Remove, store.disk.path(), &name)?;
+        }
+    }
+    let mut ahead = tail_segment;
     for base in listing.segments.keys() {
         let number = geometry.segment_of(*base);
         if number < first {
@@ -569,5 +595,5 @@ fn assemble<D: Disk>(
     }
     drop(pool);
     make_reserve(&store.disk);
-    Ok(store)
+    Ok((store, rewritten_bytes))
 }

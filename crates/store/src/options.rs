@@ -48,6 +48,17 @@ pub enum CopiedFolder {
     TakeOver,
 }
 
+/// When an opening does what R-11 asks for: writing again, and flushing, what no mark vouches for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Vouch {
+    /// Before it returns.
+    #[default]
+    Opening,
+    /// By [`Store::vouch`](crate::Store::vouch), or by the first call that flushes or changes anything, which all wait for it. Until then the log can be read, and
+    /// nothing is claimed of what no mark vouches for. Only for a lone log: a member's opening answers for its whole log.
+    Later,
+}
+
 /// The settings of an opening.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
@@ -68,6 +79,8 @@ pub struct Options {
     pub unsafe_filesystem: UnsafeFilesystem,
     /// See [`CopiedFolder`].
     pub copied_folder: CopiedFolder,
+    /// See [`Vouch`].
+    pub vouch: Vouch,
 }
 
 impl Default for Options {
@@ -81,6 +94,7 @@ impl Default for Options {
             populate_bytes_max: 16 << 20,
             unsafe_filesystem: UnsafeFilesystem::Refuse,
             copied_folder: CopiedFolder::Judge,
+            vouch: Vouch::Opening,
         }
     }
 }

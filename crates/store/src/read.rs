@@ -13,7 +13,7 @@ use crate::disk::Disk;
 use crate::error::DiskError;
 use crate::image::{Files, OpenFile};
 use crate::names;
-use crate::store::{Store, locked};
+use crate::store::Store;
 
 /// The most records of a run: bounds what is kept of each.
 pub(crate) const RUN_RECORDS: usize = 128;
@@ -94,11 +94,7 @@ impl<D: Disk> std::fmt::Debug for Reader<D> {
 impl<D: Disk> Store<D> {
     /// What must be known to read the log as it is now.
     pub(crate) fn shape(&self) -> Shape {
-        Shape {
-            geometry: self.geometry,
-            log_id: self.log_id,
-            history: locked(&self.superblock).now.history.clone(),
-        }
+        Shape { geometry: self.geometry, log_id: self.log_id, history: self.history() }
     }
 
     /// A reader that starts at `from`, a record's start; an LSN in a segment's header page, or at its end, stands for the record that follows.
@@ -124,8 +120,7 @@ impl<D: Disk> Reader<D> {
 
     /// Adopts the history as it is now: needed after a cut, a takeover or a trim past the reader.
     pub fn refresh(&mut self) {
-        let history = locked(&self.store.superblock).now.history.clone();
-        self.scan.set_history(history);
+        self.scan.set_history(self.store.history());
     }
 
     /// The first LSN of the log that is retained.

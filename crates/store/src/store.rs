@@ -7,7 +7,7 @@
 //! * after the first failure of a call that makes things durable, no call succeeds that promises durability (kind 24);
 //! * a segment gets another meaning only after its last LSN is durably trimmed, and nobody holds its memory.
 //!
-//! Locks, in the order in which they may be taken: `preparing` → `flushing` → `superblock` → `pool` → `segments`. Appends take none of them.
+//! Locks, in the order in which they may be taken: `preparing` → `flushing` → `vouching` → `superblock` → `pool` → `segments`. Appends take none of them.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,6 +23,7 @@ use crate::options::Options;
 use crate::pool::Pool;
 use crate::segment::Segment;
 use crate::superblock;
+use crate::vouch::Unvouched;
 
 /// Proof that every byte of the log below an LSN is on this machine's medium. Only the store makes it, after a flush, and it never goes back.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -68,6 +69,10 @@ pub struct Store<D: Disk> {
     pub(crate) running: AtomicBool,
     pub(crate) closed: AtomicBool,
     pub(crate) failed: OnceLock<DiskError>,
+    /// Nothing is left of the opening. Stored with release ordering once that is so.
+    pub(crate) vouched: AtomicBool,
+    pub(crate) vouching: Mutex<()>,
+    pub(crate) unvouched: Mutex<Option<Arc<Unvouched>>>,
     pub(crate) counting: Counting,
     pub(crate) device_bytes_before: Option<u64>,
 }
@@ -154,7 +159,8 @@ impl<D: Disk> Store<D> {
         locked(&self.superblock).now.clone()
     }
 
-    /// How far the log is on this machine's medium. Contiguous; never goes back but by [`Store::cut`].
+    /// How far the log is on this machine's medium, as far as is known: what an opening has left to [`Store::vouch`] does not count. Contiguous; never goes back
+    /// but by [`Store::cut`].
     #[must_use]
     pub fn persisted(&self) -> Persisted {
         Persisted(Lsn(self.persisted.load(Ordering::Acquire)))
@@ -198,6 +204,7 @@ impl<D: Disk> Store<D> {
     /// [`Store::update`], of any field.
     pub(crate) fn rewrite(&self, change: impl FnOnce(&mut Superblock)) -> Result<(), UpdateError> {
         self.usable()?;
+        self.vouch()?;
         let mut control = locked(&self.superblock);
         let mut next = control.now.clone();
         change(&mut next);
@@ -215,13 +222,15 @@ impl<D: Disk> Store<D> {
         Ok(())
     }
 
-    /// Takes the clean mark away, durably, once. Must come before the first append, bind or grant: [`Store::memory`] and [`Store::ready`] insist on it.
+    /// Does what the opening has [left](Store::vouch) and takes the clean mark away, durably, once. Must come before the first append, bind or grant: [`Store::memory`] and [`Store::ready`] insist on it.
     ///
     /// # Errors
     ///
     /// As [`Store::update`].
     pub fn begin(&self) -> Result<(), UpdateError> {
         if !self.running.load(Ordering::Acquire) {
+            // also where the clean mark is gone already.
+            self.vouch()?;
             if locked(&self.superblock).now.clean.is_some() {
                 self.rewrite(|superblock| superblock.clean = None)?;
             }
@@ -299,6 +308,7 @@ impl<D: Disk> Store<D> {
             self.running.load(Ordering::Acquire),
             "R-6: memory for writing was asked for before `begin` cleared the clean mark"
         );
+        self.assert_vouched();
     }
 
     /// Whether durable work may go on.

@@ -176,7 +176,7 @@ impl<D: Disk> Store<D> {
             self.disk.path(),
             &name,
         )?;
-        let epoch = locked(&self.superblock).now.history.epoch_at(lsn);
+        let epoch = self.history().epoch_at(lsn);
         Ok(count == header.len()
             && epoch.is_some_and(|epoch| {
                 RecordHeader::decode(
@@ -221,6 +221,7 @@ impl<D: Disk> Store<D> {
     /// As [`Store::cut`].
     pub fn cut_with(&self, lsn: Lsn, change: impl FnOnce(&mut Superblock)) -> Result<(), CutError> {
         self.usable()?;
+        self.vouch()?;
         let trimmed = self.trimmed();
         if lsn < trimmed {
             return Err(CutError::Trimmed { lsn, trimmed });
@@ -272,6 +273,7 @@ impl<D: Disk> Store<D> {
     /// As [`Store::cut`].
     pub fn reset_with(&self, lsn: Lsn, change: impl FnOnce(&mut Superblock)) -> Result<(), CutError> {
         self.usable()?;
+        self.vouch()?;
         let trimmed = self.trimmed();
         if lsn < trimmed {
             return Err(CutError::Trimmed { lsn, trimmed });

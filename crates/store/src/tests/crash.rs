@@ -9,7 +9,7 @@ use windlass_log::{Epoch, Lsn, MemberId};
 use super::payload;
 use super::testlog::{AROUND, TestLog, hand_off, options};
 use crate::disk::testing::{Survive, TestDisk};
-use crate::{OpenError, Store};
+use crate::{OpenError, Options, Read, Store, Vouch};
 
 /// What a crash must leave.
 #[derive(Default)]
@@ -181,7 +181,7 @@ fn check(disk: &TestDisk, oracle: &Oracle, context: &str) {
     assert_eq!(after.last().map(Vec::as_slice), Some(&b"after the crash"[..]), "{context}: kind 4");
 }
 
-fn sweep(after: impl Fn(&TestDisk, u64, &Oracle)) -> u64 {
+fn sweep(mut after: impl FnMut(&TestDisk, u64, &Oracle)) -> u64 {
     let mut step = 0;
     loop {
         let disk = TestDisk::new();
@@ -232,6 +232,57 @@ fn r_11_killed_at_every_call_and_power_lost_after_the_next_opening() {
         drop(store);
         check(&lost, oracle, &format!("step {step}, killed"));
     });
+}
+
+#[test]
+fn r_11_left_for_later_nothing_is_claimed_before_it_is_done_and_a_crash_at_any_call_is_one_before_the_opening()
+ {
+    let later = Options { vouch: Vouch::Later, ..options() };
+    let (mut left, mut stopped) = (0, 0);
+    sweep(|disk, step, oracle| {
+        if step % 3 != 0 {
+            return;
+        }
+        let killed = disk.after_kill();
+        let Ok((store, opened)) = Store::open(killed.copied_in_place(), &AROUND, &later) else {
+            assert!(!oracle.created, "step {step}: the log is gone");
+            return;
+        };
+        assert!(store.persisted().lsn() <= opened.tail, "step {step}");
+        left += u32::from(!store.is_vouched());
+        // Read to the end, and lose power: what was found need not be there, what was acknowledged is.
+        let disk = store.disk().clone();
+        let store = Arc::new(store);
+        let mut reader = store.reader(store.trimmed());
+        while let Read::Record(_) = reader.next(opened.tail).unwrap() {}
+        drop((reader, store));
+        check(&disk.after_power_loss(Survive::Nothing), oracle, &format!("step {step}, read and lost"));
+        check(&disk.after_kill(), oracle, &format!("step {step}, read and killed"));
+        for call in 0.. {
+            let attempt = killed.copied_in_place();
+            let (store, opened) = Store::open(attempt.clone(), &AROUND, &later).unwrap();
+            attempt.stop_at(attempt.steps() + call);
+            let vouched = store.vouch();
+            assert_eq!(store.is_vouched(), vouched.is_ok(), "step {step}, call {call}");
+            drop(store);
+            if !attempt.stopped() {
+                vouched.unwrap();
+                // Kind 30.
+                let lost = attempt.after_power_loss(Survive::Nothing);
+                let (_store, again) = Store::open(lost.clone(), &AROUND, &options()).unwrap();
+                assert_eq!(again.tail, opened.tail, "step {step}: R-11");
+                break;
+            }
+            stopped += 1;
+            for survive in [Survive::Nothing, Survive::Seeded(step ^ call << 8)] {
+                let again = attempt.after_power_loss(survive);
+                check(&again, oracle, &format!("step {step}, stopped at call {call} of R-11, {survive:?}"));
+            }
+            let (_store, again) = Store::open(attempt.after_kill(), &AROUND, &options()).unwrap();
+            assert_eq!(again.tail, opened.tail, "step {step}, killed at call {call} of R-11: I-7");
+        }
+    });
+    assert!(left > 20 && stopped > 100, "R-11 was left {left} times and stopped {stopped} times");
 }
 
 #[test]

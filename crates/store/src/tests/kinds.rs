@@ -12,7 +12,7 @@ use crate::disk::testing::{Call, Survive, TestDisk};
 use crate::disk::{Disk, Errno};
 use crate::{
     Condition, CopiedFolder, CreateError, Inspection, OpenError, Options, PrepareError, Prepared, Read,
-    ReadError, Store, StoreError, Surroundings, TrimError, UnsafeFilesystem, UpdateError,
+    ReadError, Store, StoreError, Surroundings, TrimError, UnsafeFilesystem, UpdateError, Vouch,
 };
 
 const SEGMENT: u64 = SEGMENT_BYTES_MIN;
@@ -688,6 +688,89 @@ fn r_11_the_persisted_mark_trails_by_less_than_a_segment() {
             let mark = log.store.superblock().persisted;
             assert!(log.store.persisted().lsn().0 - mark.0 < SEGMENT, "mark {mark}");
         }
+    }
+}
+
+/// A log that was killed with records that no mark vouches for, opened with R-11 left for later.
+fn unvouched() -> (TestDisk, Arc<Store<TestDisk>>, crate::Opened) {
+    let (disk, mut log, _) = filled(5);
+    for number in 0..300 {
+        log.append(&payload(number)).unwrap();
+    }
+    drop(log);
+    let disk = disk.after_kill();
+    let later = Options { vouch: Vouch::Later, ..options() };
+    let (store, opened) = Store::open(disk.clone(), &AROUND, &later).unwrap();
+    assert!(!store.is_vouched() && store.persisted().lsn() < opened.tail && opened.rewritten_bytes == 0);
+    (disk, Arc::new(store), opened)
+}
+
+#[test]
+fn r_11_left_for_later_the_log_reads_to_its_end_and_all_that_writes_or_claims_does_it_first() {
+    type Does = fn(&Arc<Store<TestDisk>>, Lsn);
+    let all: [(&str, Does); 6] = [
+        ("flush", |store, tail| assert_eq!(store.flush(tail).unwrap().lsn(), tail)),
+        ("begin", |store, _| store.begin().unwrap()),
+        ("update", |store, _| store.update(|_| {}).unwrap()),
+        ("trim", |store, tail| store.trim(tail, tail).unwrap()),
+        ("close", |store, tail| store.close(tail).unwrap()),
+        ("vouch", |store, _| assert!(store.vouch().unwrap() > 0)),
+    ];
+    for (name, does) in all {
+        let (disk, store, opened) = unvouched();
+        let mark = store.persisted().lsn();
+        let mut reader = store.reader(store.trimmed());
+        let mut records = 0;
+        while let Read::Record(_) = reader.next(opened.tail).unwrap() {
+            records += 1;
+        }
+        assert!(records > 300 && reader.at() == opened.tail, "{name}");
+        assert!(!store.is_vouched() && store.persisted().lsn() == mark, "{name}: reading claims nothing");
+        assert!(store.flush(mark).is_ok() && !store.is_vouched(), "{name}: a flush of what is flushed");
+        does(&store, opened.tail);
+        assert!(store.is_vouched() && store.persisted().lsn() == opened.tail, "{name}");
+        let superblock = store.superblock();
+        assert!(
+            superblock.persisted == opened.tail && Some(superblock.promised) == opened.epoch,
+            "{name}: R-12"
+        );
+        drop((reader, store));
+        let lost = TestLog::open(disk.after_power_loss(Survive::Nothing)).unwrap();
+        assert_eq!(lost.opened.tail, opened.tail, "{name}");
+    }
+}
+
+#[test]
+#[should_panic(expected = "R-6")]
+fn r_11_left_for_later_no_memory_is_given_out_before() {
+    let (_disk, store, _) = unvouched();
+    let _ = store.ready();
+}
+
+#[test]
+fn kind_24_a_failure_of_r_11_left_for_later_is_final_for_the_opening() {
+    for call in [Call::Write, Call::Sync] {
+        let (disk, store, opened) = unvouched();
+        let mark = store.persisted().lsn();
+        disk.fail(call, 0, Errno::IO);
+        let failed = store.vouch().unwrap_err();
+        assert!(
+            matches!(&failed, StoreError::MediumFailed(failed) if failed.cause.errno == Errno::IO),
+            "{failed}"
+        );
+        for _ in 0..2 {
+            assert_eq!(
+                store.vouch().unwrap_err(),
+                failed,
+                "{call:?}: a later flush, which the kernel would let pass"
+            );
+            assert_eq!(store.flush(opened.tail).unwrap_err(), failed);
+        }
+        assert!(store.begin().is_err() && store.update(|_| {}).is_err() && store.close(opened.tail).is_err());
+        assert!(!store.is_vouched() && store.persisted().lsn() == mark);
+        drop(store);
+        let log = TestLog::open(disk.after_kill()).unwrap();
+        assert!(log.opened.tail == opened.tail && !log.opened.clean, "{call:?}: the next opening does it");
     }
 }
 
