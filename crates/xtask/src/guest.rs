@@ -195,7 +195,7 @@ fn shell(context: &Context, arguments: &Arguments) -> Outcome {
     }
 }
 
-/// Builds the tests of windlass-verbs and runs them against the guest's device, then its suite between two hosts.
+/// Builds the tests of windlass-verbs and the examples on the fabric, runs them against the guest's device, then between hosts.
 fn verbs_tests(context: &Context, arguments: &Arguments) -> Outcome {
     let packages = install::missing_packages(BUILD_PACKAGES);
     if !packages.is_empty() {
@@ -207,21 +207,22 @@ fn verbs_tests(context: &Context, arguments: &Arguments) -> Outcome {
     }
     // First for people, whom a compiler's errors are for; then, with nothing left to build, for the names of the programs.
     let words = ["test", "--locked", "--no-run", "-p", "windlass-verbs"];
+    let words = [&words[..], &["-p", "fabric-examples", "--features", "fabric-examples/verbs"]].concat();
     let built = Run::cargo(context, &words).finish(context, "guest-build");
     if !built.success {
         return Outcome::failed(format!("windlass-verbs did not build: {}", built.how));
     }
     let words = [&words[..], &["--message-format=json"]].concat();
     let built = Run::cargo(context, &words).finish(context, "guest-programs");
-    let programs = test_programs(&built.output);
-    let Some(suite) = programs.iter().find(|program| name(program).starts_with("on_device")) else {
+    let Programs { tests, examples } = programs(&built.output);
+    let Some(suite) = tests.iter().find(|program| name(program).starts_with("on_device")) else {
         return Outcome::failed("cargo named no test program on_device");
     };
     let mut sum = Tally::default();
-    for (hosts, commands) in [(arguments.hosts, here(&programs)), (2, between_hosts(&name(suite)))] {
+    for (hosts, commands) in [(arguments.hosts, here(&tests)), (3, between_hosts(&name(suite)))] {
         let place =
             |program: &PathBuf| Placed { from: program.clone(), to: format!("/guest/{}", name(program)) };
-        let files = programs.iter().map(place).collect();
+        let files = tests.iter().chain(&examples).map(place).collect();
         let came = match boot(context, Guest { hosts, ..guest(arguments, files, commands) }) {
             Ok(came) => came,
             Err(why) => return Outcome::failed(why),
@@ -244,7 +245,8 @@ fn verbs_tests(context: &Context, arguments: &Arguments) -> Outcome {
 }
 
 /// Without a device the tests would say SKIPPED; here that is a failure. The folder is on a disk.
-const SETTING: &str = "export WINDLASS_VERBS_DEVICE=required WINDLASS_DISK_FOLDER=/data\n";
+const SETTING: &str = "export WINDLASS_VERBS_DEVICE=required WINDLASS_DISK_FOLDER=/data\n\
+                       export WINDLASS_EXAMPLES_FABRIC=verbs WINDLASS_EXAMPLES_FOLDER=/guest\n";
 
 /// Every test program, both ends of each connection in one process.
 fn here(programs: &[PathBuf]) -> String {
@@ -256,16 +258,21 @@ fn here(programs: &[PathBuf]) -> String {
     commands + "exit $all\n"
 }
 
-/// The suite between two hosts, which reach each other over a bridge.
+/// The suite between two hosts, which reach each other over a bridge; then an example around a ring of three.
 fn between_hosts(program: &str) -> String {
     format!(
         "{SETTING}echo \"Running {program} on two hosts\"\n\
          ip netns exec host2 /guest/{program} --passive 10.0.0.2:7471 >/tmp/passive 2>&1 &\n\
          ip netns exec host1 /guest/{program} --active 10.0.0.2:7471\n\
          active=$?\n\
-         wait $! && [ $active -eq 0 ] && exit 0\n\
-         echo 'The passive end:'; cat /tmp/passive\n\
-         exit 1\n"
+         wait $! && [ $active -eq 0 ] || {{ echo 'The passive end:'; cat /tmp/passive; exit 1; }}\n\
+         echo 'Running ring_allreduce on three hosts'\n\
+         ranks=10.0.0.1:7481,10.0.0.2:7481,10.0.0.3:7481\n\
+         for rank in 0 1 2; do\n\
+           ip netns exec host$((rank + 1)) /guest/ring_allreduce --fabric verbs --ranks $ranks --rank $rank &\n\
+           ring=\"$ring $!\"\n\
+         done\n\
+         for process in $ring; do wait $process || exit 1; done\n"
     )
 }
 
@@ -311,14 +318,27 @@ fn place(context: &Context, word: &str) -> Placed {
     Placed { from, to }
 }
 
-/// The test programs that cargo's messages name.
-fn test_programs(messages: &str) -> Vec<PathBuf> {
-    messages
-        .lines()
-        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
-        .filter(|message| message["reason"] == "compiler-artifact" && message["profile"]["test"] == true)
-        .filter_map(|message| message["executable"].as_str().map(PathBuf::from))
-        .collect()
+/// What cargo has built for the guest.
+struct Programs {
+    /// Programs of tests; those that hold the unit tests of an example's program are left out, there are none.
+    tests: Vec<PathBuf>,
+    /// The examples themselves, which one of the tests runs.
+    examples: Vec<PathBuf>,
+}
+
+/// The programs that cargo's messages name.
+fn programs(messages: &str) -> Programs {
+    let mut programs = Programs { tests: Vec::new(), examples: Vec::new() };
+    let parsed = messages.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    for message in parsed.filter(|message| message["reason"] == "compiler-artifact") {
+        let Some(executable) = message["executable"].as_str().map(PathBuf::from) else { continue };
+        match (message["profile"]["test"] == true, message["target"]["kind"][0] == "bin") {
+            (true, false) => programs.tests.push(executable),
+            (false, true) => programs.examples.push(executable),
+            (true, true) | (false, false) => {}
+        }
+    }
+    programs
 }
 
 #[cfg(test)]
@@ -326,14 +346,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_programs_are_those_that_cargo_names() {
+    fn programs_are_those_that_cargo_names() {
         let messages = concat!(
-            r#"{"reason":"compiler-artifact","profile":{"test":false},"executable":"/t/bin"}"#,
+            r#"{"reason":"compiler-artifact","profile":{"test":false},"target":{"kind":["bin"]},"executable":"/t/echo"}"#,
             "\n",
-            r#"{"reason":"compiler-artifact","profile":{"test":true},"executable":"/t/deps/conformance-1"}"#,
+            r#"{"reason":"compiler-artifact","profile":{"test":true},"target":{"kind":["bin"]},"executable":"/t/deps/echo-1"}"#,
+            "\n",
+            r#"{"reason":"compiler-artifact","profile":{"test":true},"target":{"kind":["test"]},"executable":"/t/deps/conformance-1"}"#,
+            "\n",
+            r#"{"reason":"compiler-artifact","profile":{"test":true},"target":{"kind":["lib"]},"executable":null}"#,
             "\nnot json\n",
             r#"{"reason":"build-finished","success":true}"#,
         );
-        assert_eq!(test_programs(messages), [PathBuf::from("/t/deps/conformance-1")]);
+        let Programs { tests, examples } = programs(messages);
+        assert_eq!(tests, [PathBuf::from("/t/deps/conformance-1")]);
+        assert_eq!(examples, [PathBuf::from("/t/echo")]);
     }
 }

@@ -79,7 +79,7 @@ fn write_once_places_its_text() {
 fn write_once_is_refused_where_the_window_was_taken_back() {
     let program = program("write_once", env!("CARGO_BIN_EXE_write_once"));
     let (server, client) = pair(&program, &["--window"], &["words"]);
-    assert!(server.contains("received: words\n") && server.contains("Flushed"), "{server}");
+    assert!(server.contains("received: words\n") && server.contains("window taken back"), "{server}");
     assert!(client.contains("written: 5 bytes\n") && client.contains("RemoteAccess"), "{client}");
 }
 

@@ -85,8 +85,10 @@ fn server<F: Fabric>(fabric: &F, line: &mut Line) -> Result<(), Error> {
         connection.post_receives(&[Receive { id: 0, into: None }])
     })?;
     line.say(&region.remote().expect("it was registered with remote access").encode())?;
-    // Nothing to do for this end's program until the very last write, which says so. That one was executed after all others.
+    // Nothing to do for this end's program until the very last write, which says so. That one was executed after all others. And stay
+    // until it has completed at the client, too.
     successful(poll_next(&mut queue)?)?;
+    line.hear()?;
     let mut bytes = vec![0; usize::try_from(BYTES)?];
     memory.read(0, &mut bytes);
     let whole = bytes == pattern()?;
@@ -143,6 +145,7 @@ fn client<F: Fabric>(fabric: &F, line: &mut Line, requests: u32) -> Result<(), E
     let last = Operation::WriteImmediate { source, to: range.at(0), immediate: 0 };
     connection.post(&[Request { id: 0, operation: last, signalled: true }])?;
     successful(poll_next(&mut queue)?)?;
+    line.say(b"done")?;
     if line.hear()? == b"whole" { Ok(()) } else { Err("the server found other bytes".into()) }
 }
 

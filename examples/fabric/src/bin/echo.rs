@@ -114,11 +114,12 @@ fn server<F: Fabric>(fabric: &F, line: &mut Line) -> Result<(), Error> {
                 let operation =
                     Operation::WriteImmediate { source, to: reply.at(0), immediate: completion.bytes };
                 connection.post(&[Request { id: completion.id, operation, signalled: true }])?;
-            }
-            // The write back is done, so that the device needs its slot no longer: the next message may have it. Posting the receive
-            // along with the write would let a message overwrite the reply before it has left.
-            Opcode::Write => {
                 count += 1;
+            }
+            // The write back is done (which the client may have seen, and answered, long before), so that the device needs its slot no
+            // longer: the next message may have it. A receive posted along with the write would let a message overwrite the reply before it
+            // has left.
+            Opcode::Write => {
                 connection.post_receives(&[receive(completion.id)])?;
             }
             // An empty message: the client has seen all replies.
@@ -133,7 +134,9 @@ fn server<F: Fabric>(fabric: &F, line: &mut Line) -> Result<(), Error> {
         }
     }
     println!("{count} messages written back");
-    line.say(b"done")
+    // The client's device waits for this one's answer to that last message: stay until it has come.
+    line.hear()?;
+    Ok(())
 }
 
 fn client<F: Fabric>(fabric: &F, line: &mut Line, count: u32, bytes: u32) -> Result<(), Error> {
@@ -181,13 +184,12 @@ fn client<F: Fabric>(fabric: &F, line: &mut Line, count: u32, bytes: u32) -> Res
         micros(at(99))
     );
 
-    // Goodbye: an empty message. And the line again, so that neither end goes while the other's device still wants an answer.
+    // Goodbye: an empty message. And, once it has arrived, a word on the line: now the server may go.
     let goodbye = Operation::Send {
         source: Source::Region(Local { region: &request_region, offset: 0, bytes: 0 }),
         immediate: None,
     };
     connection.post(&[Request { id: 0, operation: goodbye, signalled: true }])?;
     successful(wait_next(&mut queue)?)?;
-    line.hear()?;
-    Ok(())
+    line.say(b"done")
 }
