@@ -56,7 +56,7 @@ pub fn tcp_fabric(here: IpAddr) -> Result<TcpFabric, Error> {
 pub fn verbs_fabric(here: IpAddr) -> Result<windlass_verbs::VerbsFabric, Error> {
     let address = (!here.is_loopback()).then_some(here);
     let choice = windlass_verbs::DeviceChoice { address, ..Default::default() };
-    let fabric = windlass_verbs::VerbsFabric::open(&choice)?;
+    let fabric = windlass_verbs::VerbsFabric::open(&choice.into())?;
     println!("{}", fabric.description());
     Ok(fabric)
 }

@@ -35,8 +35,11 @@ pub(super) fn clippy_verbs(context: &Context) -> Outcome {
     if let Some(skipped) = verbs_skipped() {
         return skipped;
     }
+    // And what has it behind a feature.
+    let words = ["clippy", "--quiet", "--locked", "-p", "windlass-verbs", "-p", "fabric-examples"];
     let words =
-        ["clippy", "--quiet", "--locked", "-p", "windlass-verbs", "--all-targets", "--", "-D", "warnings"];
+        [&words[..], &["--features", "fabric-examples/verbs", "--all-targets", "--", "-D", "warnings"]];
+    let words = words.concat();
     plain(Run::cargo(context, &words).finish(context, "clippy-verbs"), "mend what clippy says")
 }
 
