@@ -622,3 +622,42 @@ fn r_10_a_tenure_that_is_sealed_before_its_turn_never_begins() {
     sim.settle();
     assert!(sim.stopped.is_empty(), "{:?}", sim.stopped);
 }
+
+/// What a backup has again from its primary in place of damaged bytes had been flushed once: it counts only after a flush of its own.
+#[test]
+fn r18_what_is_had_again_behind_damage_is_flushed_before_it_counts() {
+    let (mut sim, primary) = led(13);
+    sim.until("a few records", |sim| sim.acknowledged.len() > 20);
+    sim.is_idle = true;
+    let at = (primary + 1) % MEMBERS;
+    sim.until("all is flushed", |sim| {
+        let mut all = sim.members.iter().map(|member| member.driver.as_ref().unwrap().status());
+        let first = all.next().unwrap();
+        let is_whole = |status: &windlass::engine::Status| {
+            (status.tail, status.durable, status.persisted.0) == (first.tail, first.tail, first.tail)
+        };
+        is_whole(&first) && all.all(|status| is_whole(&status))
+    });
+    let tail = sim.driver(at).status().tail;
+    let mut reader = sim.driver(at).store().reader(Lsn(4096));
+    let mut starts = Vec::new();
+    while let Read::Record(record) = reader.next(tail).unwrap() {
+        starts.push(record.header.lsn);
+    }
+    let hurt = starts[starts.len() / 2];
+    sim.members[at].disk.rot("0000000000000000.segment", hurt.0 + 33, 1);
+    sim.driver(at).ask(Input::Damaged { at: hurt });
+    sim.step(at);
+    assert!(sim.driver(at).status().damaged);
+    sim.until("it has all again", |sim| {
+        let status = sim.members[at].driver.as_ref().unwrap().status();
+        !status.damaged && status.persisted.0 == tail && status.primary.is_some()
+    });
+    // What it has acknowledged again survives a loss of power.
+    sim.kill(at, Some(Survive::Nothing));
+    sim.open(at, 2);
+    assert_eq!(sim.driver(at).status().tail, tail, "its log ends where it was hurt, at {hurt}");
+    sim.is_idle = false;
+    sim.settle();
+    assert!(sim.stopped.is_empty(), "{:?}", sim.stopped);
+}

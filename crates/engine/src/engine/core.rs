@@ -249,12 +249,14 @@ impl Core {
         assert!(self.log.flush.is_none(), "a cut under a flush in flight");
         assert!(at >= self.durable.min(self.log.tail), "I-2: a cut at {at} below durable {}", self.durable);
         assert!(self.damage.is_none_or(|damage| at <= damage), "a log that goes on behind its damage");
-        self.damage = None;
+        let was_damaged = self.damage.take().is_some();
         self.state.history = history;
         self.state.mark = mark;
         let history = &self.state.history;
         self.witnessed.retain(|_, mark| epoch_before(history, mark.lsn) == mark.epoch);
-        if at == self.log.tail {
+        // Behind damage the medium still has bytes that were flushed once. What is had again in their place counts as flushed only after a flush of its
+        // own, so they are cut away, too, although nothing valid is.
+        if at == self.log.tail && !was_damaged {
             return self.save();
         }
         self.set_tail(at);

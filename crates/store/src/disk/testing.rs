@@ -292,6 +292,21 @@ impl TestDisk {
         self.write_file(name, &bytes);
     }
 
+    /// Flips the bits of `mask` in one byte of a file that may be open and mapped: on the medium, and in what is cached of it.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such file, or no such byte on the medium.
+    pub fn rot(&self, name: &str, offset: u64, mask: u8) {
+        let mut state = self.state();
+        let number = state.names[name];
+        let inode = state.inodes.get_mut(&number).expect("a name has its file");
+        let mut byte = [0];
+        inode.live.copy_out(offset, &mut byte);
+        inode.live.copy_in(offset, &[byte[0] ^ mask]);
+        inode.durable[index(offset)] ^= mask;
+    }
+
     /// Removes a file behind everybody's back, durably.
     pub fn remove_file(&self, name: &str) {
         let mut state = self.state();
