@@ -259,6 +259,7 @@ impl Sim {
             level: Level::Durable,
             retention_bytes: 64 * SEGMENT_BYTES,
             reservation_limit: Duration::from_secs(5),
+            full_disk_limit: Duration::from_secs(1),
             logger: slog::Logger::root(slog::Discard, slog::o!()),
         };
         self.members[at].driver = Some(Driver::new(parts, options).unwrap());
@@ -658,6 +659,47 @@ fn r18_what_is_had_again_behind_damage_is_flushed_before_it_counts() {
     sim.open(at, 2);
     assert_eq!(sim.driver(at).status().tail, tail, "its log ends where it was hurt, at {hurt}");
     sim.is_idle = false;
+    sim.settle();
+    assert!(sim.stopped.is_empty(), "{:?}", sim.stopped);
+}
+
+/// Fills the disks of these members up: what their files have now is all they get.
+fn fill_up(sim: &Sim, members: &[usize]) {
+    for at in members {
+        sim.members[*at].disk.set_capacity(Some(0));
+    }
+}
+
+#[test]
+fn kind_20_a_primary_whose_disk_is_full_hands_over_to_a_member_with_room() {
+    let (mut sim, full) = led(14);
+    fill_up(&sim, &[full]);
+    sim.until("another primary", |sim| sim.primary().is_some_and(|primary| primary != full));
+    let handed_over = format!("{}: SteppedDown", sim.members[full].id);
+    let line = sim.trace.iter().find(|line| line.contains(&handed_over)).unwrap();
+    assert!(line.contains("HandedOver"), "{line}");
+    // Segments more than anybody had, so that there was real need of room.
+    let end = sim.members[full].driver.as_ref().unwrap().status().tail.0 + 6 * SEGMENT_BYTES;
+    sim.until("the group goes on without it", |sim| {
+        sim.members.iter().any(|member| member.driver.as_ref().unwrap().status().durable.0 > end)
+    });
+    assert!(sim.primary().is_some_and(|primary| primary != full));
+    sim.members[full].disk.set_capacity(None);
+    sim.settle();
+    assert!(sim.stopped.is_empty(), "{:?}", sim.stopped);
+}
+
+#[test]
+fn kind_20_where_all_disks_are_full_nobody_hands_over() {
+    let (mut sim, primary) = led(15);
+    fill_up(&sim, &[0, 1, 2]);
+    let start = sim.clock.now();
+    sim.until("ten seconds", |sim| sim.clock.now() > start + Duration::from_secs(10));
+    let handed_over = sim.trace.iter().filter(|line| line.contains("HandedOver")).count();
+    assert_eq!(handed_over, 0, "{primary}: {}", sim.trace.join("\n"));
+    for at in 0..MEMBERS {
+        sim.members[at].disk.set_capacity(None);
+    }
     sim.settle();
     assert!(sim.stopped.is_empty(), "{:?}", sim.stopped);
 }

@@ -158,6 +158,11 @@ impl<F: Fabric, D: Disk> Local<F, D> {
         self.preparing.failure.as_ref()
     }
 
+    /// Whether no segment could be made for want of room.
+    pub(crate) fn is_disk_full(&self) -> bool {
+        matches!(self.preparing.failure, Some(PrepareError::Full { .. }))
+    }
+
     /// Submits the next piece of preparation, if one is due.
     pub(crate) fn prepare(&mut self, executor: &mut impl Executor<D>, tail: Lsn, now: u64) {
         let preparing = &mut self.preparing;

@@ -23,6 +23,7 @@
 
 mod execute;
 mod executor;
+mod full;
 mod incoming;
 mod lead;
 mod local;
@@ -93,6 +94,8 @@ pub struct DriverOptions {
     pub retention_bytes: u64,
     /// How long a reservation may stay unpublished, and a seal wait for one.
     pub reservation_limit: Duration,
+    /// How long a primary bears that its disk is full before it hands over to a member that has room.
+    pub full_disk_limit: Duration,
     /// For the few lines.
     pub logger: Logger,
 }
@@ -197,6 +200,7 @@ pub struct Driver<F: Fabric, D: Disk, C, N, X> {
     wanted_told: Lsn,
     flush_since: u64,
     unsound: quiet::Unsound,
+    full_disk: full::FullDisk,
     identity: Identity,
     folder: PathBuf,
     options: DriverOptions,
@@ -313,6 +317,7 @@ where
             wanted_told: Lsn(0),
             flush_since: 0,
             unsound: quiet::Unsound::default(),
+            full_disk: full::FullDisk::new(nanos(options.full_disk_limit)),
             identity: options.config.identity,
             folder,
             news: News::new(&options.config, now),
@@ -349,11 +354,25 @@ where
         self.go_on_with_pending(now);
         let tail = self.tail();
         self.local.prepare(&mut self.executor, tail, now);
+        self.leave_full_disk(now);
         if self.news.is_due(now) {
             let (status, is_new) = (self.engine.status(), self.local.history.entries().is_empty());
             self.news.look(&self.options.logger, &status, is_new, now);
         }
         Ok(worked || !self.inputs.is_empty())
+    }
+
+    /// Hands over if this member's disk has been full for long and another member has room.
+    fn leave_full_disk(&mut self, now: u64) {
+        let Some(lead) = self.lead.as_ref().filter(|lead| !lead.is_sealed()) else { return };
+        let links = self.sessions.outgoing.iter().filter(|link| link.purpose == Purpose::Replicate);
+        let granted = links.filter_map(|link| Some((link.peer, link.granted_to()?)));
+        let ready = lead.tenure.handoff.ready();
+        if let Some(to) = self.full_disk.heir(self.local.is_disk_full(), ready, granted, now) {
+            warn!(self.options.logger, "the disk is full and {} has room: it is asked to take over", to;
+                "folder" => %self.folder.display());
+            self.inputs.push_back(Input::Handover { to });
+        }
     }
 
     /// Waits until a turn may be worth while: something happened, a waker was used, the engine's time has come, or `longest` is over.

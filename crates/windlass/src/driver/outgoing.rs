@@ -209,6 +209,11 @@ impl<F: Fabric> Outgoing<F> {
         self.told_up_to.is_some()
     }
 
+    /// Up to where the peer may be written to, once it may be at all.
+    pub(crate) fn granted_to(&self) -> Option<Lsn> {
+        self.told_up_to
+    }
+
     /// The peer has made its end.
     pub(crate) fn accepted(&mut self, endpoint: &[u8]) -> Result<(), SessionError> {
         match self.connection.state() {

@@ -714,6 +714,7 @@ fn start(store: Store<RealDisk>, opened: Opened, options: NodeOptions) -> Result
             level: options.level,
             retention_bytes: options.retention(),
             reservation_limit: options.reservation_limit,
+            full_disk_limit: options.full_disk_limit,
             logger: logger.clone(),
         },
     )?;

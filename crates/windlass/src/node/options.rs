@@ -37,6 +37,7 @@ pub struct NodeOptions {
     pub(crate) timing: Timing,
     pub(crate) limits: Limits,
     pub(crate) reservation_limit: Duration,
+    pub(crate) full_disk_limit: Duration,
     pub(crate) any_filesystem: bool,
     pub(crate) fabric_bind: Option<SocketAddr>,
     pub(crate) pump: PumpMode,
@@ -63,6 +64,7 @@ impl NodeOptions {
             timing: Timing::default(),
             limits: Limits::default(),
             reservation_limit: Duration::from_secs(10),
+            full_disk_limit: Duration::from_secs(2),
             any_filesystem: false,
             fabric_bind: None,
             pump: PumpMode::default(),
@@ -144,6 +146,14 @@ impl NodeOptions {
     #[must_use]
     pub fn reservation_limit(mut self, limit: Duration) -> NodeOptions {
         self.reservation_limit = limit;
+        self
+    }
+
+    /// How long a primary bears that its disk is full, refusing appends, before it hands over to a member that has room for more. Where all
+    /// disks are full nothing changes. Default 2 s; [`Duration::MAX`] is never.
+    #[must_use]
+    pub fn full_disk_limit(mut self, limit: Duration) -> NodeOptions {
+        self.full_disk_limit = limit;
         self
     }
 
