@@ -252,6 +252,14 @@ struct Waiter {
     who: Who,
 }
 
+impl Waiter {
+    /// Wakes it. A waker that panics is a defect of the application, of which the panic hook has told: it must cost neither the others that wait their waking
+    /// nor the log its thread.
+    fn wake(self) {
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.waker.wake()));
+    }
+}
+
 /// What kind of waiter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Who {
@@ -279,7 +287,7 @@ impl Covered {
 
     /// Wakes them, lowest LSN first.
     pub(crate) fn wake(self) {
-        self.by_end.into_values().for_each(|waiter| waiter.waker.wake());
+        self.by_end.into_values().for_each(Waiter::wake);
     }
 }
 
@@ -355,7 +363,7 @@ impl Watch {
         let all = std::mem::take(&mut *queue);
         self.waiting.store(0, Ordering::Relaxed);
         drop(queue);
-        all.by_end.into_values().for_each(|w| w.waker.wake());
+        all.by_end.into_values().for_each(Waiter::wake);
     }
 
     /// The answer for `end`, if there is one yet: success counts before failure, since what is flushed stays flushed.
@@ -628,6 +636,27 @@ mod tests {
         assert_eq!(covered.committers(), 0);
         covered.wake();
         assert_eq!(counted.0.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn a_waker_that_panics_costs_nobody_else_anything() {
+        struct Panics;
+        impl std::task::Wake for Panics {
+            fn wake(self: Arc<Self>) {
+                panic!("on purpose");
+            }
+        }
+        let watch = Watch::new(Lsn(0));
+        let (behind, waker) = counted();
+        let bad = Waker::from(Arc::new(Panics));
+        for end in [8, 24] {
+            assert!(watch.register(Lsn(end), None, &bad, Who::Future).is_some());
+            assert!(watch.register(Lsn(end + 8), None, &waker, Who::Future).is_some());
+        }
+        watch.advance(Lsn(16)).wake();
+        assert_eq!(behind.0.load(Ordering::Relaxed), 1);
+        watch.stop(Stopped::Closed);
+        assert_eq!(behind.0.load(Ordering::Relaxed), 2);
     }
 
     #[test]

@@ -219,6 +219,9 @@ pub enum TrimError {
         /// The store's words for it.
         cause: String,
     },
+    /// The log was closed. Open it again.
+    #[error("the log is closed; open it again to trim it")]
+    Closed,
     /// The log has failed. Open it again.
     #[error("{0}; open the log again")]
     Failed(Failure),

@@ -506,3 +506,90 @@ fn a_waker_may_use_the_log_at_once() {
     drop((commit, waker, uses));
     log.close().unwrap();
 }
+
+/// A drain for log lines of level error: how many there were.
+#[derive(Clone, Default)]
+struct Errors(Arc<AtomicU64>);
+
+impl slog::Drain for Errors {
+    type Ok = ();
+    type Err = slog::Never;
+
+    fn log(&self, record: &slog::Record<'_>, _: &slog::OwnedKVList) -> Result<(), slog::Never> {
+        if record.level().is_at_least(slog::Level::Error) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_closed_log_says_so_to_whoever_trims_and_has_not_failed() {
+    let errors = Errors::default();
+    let disk = TestDisk::new();
+    let logger = slog::Logger::root(errors.clone(), slog::o!());
+    let log = create(&disk, options().logger(logger));
+    let one = append(&log, b"one");
+    let other = log.clone();
+    log.close().unwrap();
+    assert_eq!(other.trim(one.end), Err(TrimError::Closed));
+    assert!(matches!(other.append(b"two"), Err(AppendError::Sealed { .. })));
+    drop(other);
+    assert_eq!(errors.0.load(Ordering::Relaxed), 0, "nothing has failed");
+    let log = Log::open_in(place(&disk), options()).unwrap();
+    log.trim(one.end).unwrap();
+    log.close().unwrap();
+}
+
+/// A history holds so many epochs. When it is full, a truncation is refused before anything is sealed.
+#[test]
+fn a_truncation_that_the_history_has_no_room_for_leaves_the_log_as_it_is() {
+    let disk = TestDisk::new();
+    let mut log = create(&disk, options());
+    let refused = loop {
+        // An epoch that owns nothing is replaced by the next: each gets a record.
+        let end = append(&log, b"x").end;
+        match log.truncate(end) {
+            Ok(next) => log = next,
+            Err(error) => break error,
+        }
+        help(&log);
+    };
+    assert!(matches!(refused, TruncateError::History(_)), "{refused}");
+    let epoch = log.info().epoch;
+    let more = append(&log, b"goes on");
+    let _proof = log.commit_blocking(more.end, Level::Local).unwrap();
+    // Trimming forgets epochs, and then there is room.
+    log.trim(more.start).unwrap();
+    let log = log.truncate(more.end).unwrap();
+    assert!(log.info().epoch > epoch);
+    assert_eq!(payloads(&log), [b"goes on"]);
+    log.close().unwrap();
+}
+
+#[test]
+fn whoever_closes_a_log_finds_it_closed_when_the_call_returns_also_beside_another() {
+    for round in 0..200 {
+        let disk = TestDisk::new();
+        let log = create(&disk, options().threads(true));
+        append(&log, b"one");
+        if round % 2 == 1 {
+            disk.fail(Call::FlushRange, 0, Errno::IO);
+        }
+        let results: Vec<Result<(), CloseError>> = std::thread::scope(|scope| {
+            let closers: Vec<_> = (0..3)
+                .map(|_| {
+                    let (log, disk) = (log.clone(), disk.clone());
+                    scope.spawn(move || {
+                        let closed = log.close();
+                        assert_eq!(disk.is_locked(), Some(false), "round {round}: it can be opened again");
+                        closed
+                    })
+                })
+                .collect();
+            closers.into_iter().map(|closer| closer.join().unwrap()).collect()
+        });
+        assert!(results.iter().all(|result| result.is_ok() == (round % 2 == 0)), "{results:?}");
+        assert!(results.iter().all(|result| *result == results[0]), "{results:?}");
+    }
+}

@@ -112,11 +112,17 @@ impl Port {
     pub(crate) fn publish(&self, replicated: Lsn, durable: Lsn) {
         self.durable.advance(durable).wake();
         let mut current = locked(&self.replicated);
-        if replicated < current.value() {
-            current.stop(Stopped::Closed);
+        let before = current.clone();
+        let goes_back = replicated < before.value();
+        if goes_back {
             *current = Arc::new(Watch::new(replicated));
+        }
+        // Whoever is woken may ask for the watermark at once.
+        drop(current);
+        if goes_back {
+            before.stop(Stopped::Closed);
         } else {
-            current.advance(replicated).wake();
+            before.advance(replicated).wake();
         }
     }
 
@@ -131,6 +137,46 @@ impl Port {
     /// Nobody is served any more.
     pub(crate) fn stop(&self, why: &Stopped) {
         self.durable.stop(why.clone());
-        locked(&self.replicated).stop(why.clone());
+        self.replicated().stop(why.clone());
+    }
+
+    /// Whether nobody is served any more.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.durable.stopped().is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU64;
+    use std::task::Waker;
+
+    use crate::commit::Who;
+
+    /// Whoever is woken by the watermark may ask for it at once: with a lock held this would never come back.
+    #[test]
+    fn a_waker_may_ask_for_the_watermark_that_woke_it() {
+        struct Asks(Arc<Port>, AtomicU64);
+        impl std::task::Wake for Asks {
+            fn wake(self: Arc<Self>) {
+                self.1.store(self.0.replicated().value().0 + 1, Ordering::Relaxed);
+            }
+        }
+        let port = Arc::new(Port::new(Lsn(8)));
+        let asks = Arc::new(Asks(Arc::clone(&port), AtomicU64::new(0)));
+        let waker = Waker::from(Arc::clone(&asks));
+        let heard = || asks.1.swap(0, Ordering::Relaxed);
+        let wait = |end| assert!(port.replicated().register(end, None, &waker, Who::Observer).is_some());
+        wait(Lsn(16));
+        port.publish(Lsn(16), Lsn(8));
+        assert_eq!(heard(), 17);
+        wait(Lsn(24));
+        port.publish(Lsn(12), Lsn(8));
+        assert_eq!(heard(), 13, "revoked: the next watermark stands where the group is");
+        wait(Lsn(24));
+        port.stop(&Stopped::Closed);
+        assert_eq!(heard(), 13);
+        assert!(port.is_stopped());
     }
 }

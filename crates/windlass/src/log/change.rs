@@ -1,6 +1,7 @@
 //! Taking away from either end, and closing.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use slog::info;
@@ -39,10 +40,16 @@ impl Log {
 
     fn trim_in_turn(&self, lsn: Lsn) -> Result<(), TrimError> {
         if let Some(port) = self.shared.port() {
+            if port.is_stopped() {
+                return Err(TrimError::Closed);
+            }
             let end = self.tenure.watermarks.durable.value();
             check_member_trim(lsn, end, || self.shared.media.starts_record(lsn))?;
             port.ask(crate::driver::Request::Engine(windlass_engine::Input::Trim { to: lsn }));
             return Ok(());
+        }
+        if self.owner.is_closed() {
+            return Err(TrimError::Closed);
         }
         // Of the tenure that goes on, also through a handle of one that ended: the end of that one may have been cut since.
         let tenure = self.shared.tenure();
@@ -79,16 +86,17 @@ impl Log {
     pub fn truncate(&self, lsn: Lsn) -> Result<Log, TruncateError> {
         let _turn = locked(&self.shared.changing);
         self.check_cut(lsn)?;
-        let tail = self.tenure.handoff.seal();
-        end_tenure(&self.shared, &self.tenure).map_err(|error| match error {
-            CloseError::Failed(failure) => TruncateError::Failed(failure),
-            CloseError::StuckReservation { lsn } => TruncateError::StuckReservation { lsn },
-        })?;
+        // Before anything is sealed: a history that has no room for another epoch leaves the log as it is.
         let before = self.shared.media.superblock();
         let epoch = before.promised.next_for(before.member);
         let mut history = before.history;
         history.cut(lsn);
         history.extend(epoch, lsn).map_err(TruncateError::History)?;
+        let tail = self.tenure.handoff.seal();
+        end_tenure(&self.shared, &self.tenure).map_err(|error| match error {
+            CloseError::Failed(failure) => TruncateError::Failed(failure),
+            CloseError::StuckReservation { lsn } => TruncateError::StuckReservation { lsn },
+        })?;
         self.shared.media.cut(lsn, history, epoch).map_err(|error| {
             let failure = Failure::Store { what: "cutting the log", cause: error.to_string().into() };
             self.shared.fail(failure.clone());
@@ -145,7 +153,8 @@ impl Log {
     }
 
     /// Closes the log: no more appends, everything flushed, the clean mark set, threads ended, the folder's lock given up. Commits that wait are
-    /// answered first. Handles and readers that are left answer that the log is closed.
+    /// answered first. Handles and readers that are left answer that the log is closed. When this returns the log is closed and can be opened again, also where
+    /// another handle's call had begun to close it.
     ///
     /// # Errors
     ///
@@ -206,13 +215,20 @@ fn in_flight(shared: &Shared, tenure: &Tenure) -> Option<Lsn> {
 }
 
 impl Owner {
-    /// Closes once; later calls find it closed.
+    /// Closes once. Whoever calls meanwhile or later waits for the end of that and gets the same answer.
     pub(super) fn close(&self) -> Result<(), CloseError> {
+        let mut closing = locked(&self.closing);
+        if self.is_closed() {
+            return closing.clone();
+        }
+        *closing = self.close_once();
+        closing.clone()
+    }
+
+    fn close_once(&self) -> Result<(), CloseError> {
         let shared = &self.shared;
         let turn = locked(&shared.changing);
-        if self.closed.swap(true, std::sync::atomic::Ordering::AcqRel) {
-            return Ok(());
-        }
+        self.closed.store(true, Ordering::Release);
         let tenure = shared.tenure();
         let ended = end_tenure(shared, &tenure);
         tenure.watermarks.stop(&Stopped::Closed);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
@@ -17,7 +17,7 @@ use super::media::Media;
 use super::shared::{Fixed, OnMedia, Shared, Standing, locked};
 use super::tenure::{Tenure, Watermarks};
 use crate::clock::{Clock, MonotonicClock};
-use crate::error::{CreateError, OpenError};
+use crate::error::{CloseError, CreateError, OpenError};
 use crate::metrics::Meters;
 use crate::options::{Options, default_retention};
 
@@ -232,6 +232,7 @@ impl Log {
         let owner = Owner {
             shared: shared.clone(),
             closed: AtomicBool::new(true),
+            closing: Mutex::new(Ok(())),
             slots: 0,
             threads: false,
             running: Mutex::default(),
@@ -289,6 +290,8 @@ pub(super) fn install_ready(media: &dyn Media, handoff: &Handoff) {
 pub(super) struct Owner {
     pub(super) shared: Arc<Shared>,
     pub(super) closed: AtomicBool,
+    /// How closing went, once it was done; held by whoever does it.
+    pub(super) closing: Mutex<Result<(), CloseError>>,
     slots: usize,
     threads: bool,
     running: Mutex<Vec<JoinHandle<()>>>,
@@ -308,6 +311,7 @@ impl Owner {
         let owner = Owner {
             shared: shared.clone(),
             closed: AtomicBool::new(false),
+            closing: Mutex::new(Ok(())),
             slots,
             threads,
             running: Mutex::default(),
@@ -318,6 +322,11 @@ impl Owner {
             owner.follow(&tenure);
         }
         Log { owner: Arc::new(owner), shared, tenure }
+    }
+
+    /// Whether closing has begun; always so for the handle of a group's primary, whose node closes the folder.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
     }
 
     pub(super) fn slots(&self) -> usize {
@@ -373,6 +382,10 @@ impl Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
+        if self.is_closed() {
+            // Whoever closed it was told how that went.
+            return;
+        }
         if let Err(error) = self.close() {
             slog::error!(self.shared.logger, "the log was not closed cleanly"; "folder" => %self.shared.folder.display(),
                 "cause" => %error);

@@ -428,9 +428,14 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// [`TrimError::Beyond`], [`TrimError::InsideRecord`]: another LSN; [`TrimError::Io`]: try again. Nothing was asked for.
+    /// [`TrimError::Beyond`], [`TrimError::InsideRecord`]: another LSN; [`TrimError::Io`]: try again; [`TrimError::Closed`]: the node has ended. Nothing was
+    /// asked for.
     pub fn trim(&self, to: Lsn) -> Result<(), TrimError> {
         self.inner.meters.trims.add(1);
+        if self.inner.port.is_stopped() {
+            self.inner.meters.trim_failures.add(1);
+            return Err(TrimError::Closed);
+        }
         if to > self.inner.store.trimmed() {
             let durable = self.inner.port.durable.value();
             crate::log::check_member_trim(to, durable, || self.inner.store.starts_record(to))
