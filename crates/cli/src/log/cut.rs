@@ -47,7 +47,9 @@ pub(super) fn trim(folder: &Path, options: Options, before: Lsn, json: bool) -> 
     let log = options.open(folder).map_err(|error| errors::open(folder, &error))?;
     let trimmed = log.trim(before).map_err(|error| match error {
         TrimError::Beyond { .. } | TrimError::InsideRecord { .. } => Failure::new(Status::Refused, error),
-        TrimError::Io { .. } | TrimError::Closed | TrimError::Failed(_) => Failure::new(Status::System, error),
+        TrimError::Io { .. } | TrimError::Closed | TrimError::Failed(_) => {
+            Failure::new(Status::System, error)
+        }
     });
     let info = log.info();
     let closed = log.close().map_err(|error| Failure::new(Status::System, error));
