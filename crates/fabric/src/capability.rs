@@ -96,7 +96,7 @@ pub struct Capabilities {
     /// [`Connection::transfer`](crate::Connection::transfer).
     pub transfer: Transfer,
     /// Mapped files cannot be registered for remote writing: register a pinned image of the live segment instead. They can still be
-    /// registered with [`Access::NONE`], to send from.
+    /// registered without local writing and windows, to send from.
     pub staged_image: bool,
     /// Write with immediate is there. Where not, a send carries the notice.
     pub immediate: bool,

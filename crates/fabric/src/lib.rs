@@ -49,7 +49,7 @@ pub use error::{
     AllocateError, BindError, BindProblem, CompletionQueueError, ConnectError, CreateError, InvalidateError,
     PollError, PostError, PostProblem, RegisterError,
 };
-pub use memory::{Backing, HeapMemory, Memory, PAGE_BYTES};
+pub use memory::{Backing, HeapMemory, Memory, PAGE_BYTES, copy_in, copy_out};
 pub use provider::{Fabric, Region, Window};
 pub use request::{
     Local, Operation, REMOTE_RANGE_BYTES, Receive, Remote, RemoteKey, RemoteRange, Request, Source,

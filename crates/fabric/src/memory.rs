@@ -96,14 +96,6 @@ impl HeapMemory {
     fn slice(&self) -> &[AtomicU64] {
         &self.words[self.first..self.first + self.count]
     }
-
-    /// Position of `offset` as (word, byte inside it), after checking that `bytes` from there on are inside.
-    fn place(&self, offset: u64, bytes: usize) -> (usize, usize) {
-        let len = self.count * WORD_BYTES;
-        let start = usize::try_from(offset).ok().filter(|start| *start <= len && bytes <= len - *start);
-        let start = start.unwrap_or_else(|| panic!("{bytes} bytes at {offset} are not inside [0, {len})"));
-        (start / WORD_BYTES, start % WORD_BYTES)
-    }
 }
 
 impl Memory for HeapMemory {
@@ -112,57 +104,21 @@ impl Memory for HeapMemory {
     }
 
     fn read(&self, offset: u64, into: &mut [u8]) {
-        let (mut word, skip) = self.place(offset, into.len());
-        let words = self.slice();
-        let head = if skip == 0 { 0 } else { into.len().min(WORD_BYTES - skip) };
-        let (head_bytes, rest) = into.split_at_mut(head);
-        if head > 0 {
-            head_bytes.copy_from_slice(&words[word].load(Ordering::Relaxed).to_ne_bytes()[skip..skip + head]);
-            word += 1;
-        }
-        let mut whole = rest.chunks_exact_mut(WORD_BYTES);
-        let source = &words[word..];
-        for (bytes, from) in whole.by_ref().zip(source) {
-            bytes.copy_from_slice(&from.load(Ordering::Relaxed).to_ne_bytes());
-            word += 1;
-        }
-        let tail = whole.into_remainder();
-        if !tail.is_empty() {
-            let len = tail.len();
-            tail.copy_from_slice(&words[word].load(Ordering::Relaxed).to_ne_bytes()[..len]);
-        }
+        copy_out(self.slice(), offset, into);
     }
 
     fn write(&self, offset: u64, from: &[u8]) {
-        let (mut word, skip) = self.place(offset, from.len());
-        let words = self.slice();
-        let head = if skip == 0 { 0 } else { from.len().min(WORD_BYTES - skip) };
-        let (head_bytes, rest) = from.split_at(head);
-        if head > 0 {
-            splice(&words[word], skip, head_bytes);
-            word += 1;
-        }
-        let whole = rest.chunks_exact(WORD_BYTES);
-        let tail = whole.remainder();
-        for (bytes, into) in whole.zip(&words[word..]) {
-            let mut value = [0; WORD_BYTES];
-            value.copy_from_slice(bytes);
-            into.store(u64::from_ne_bytes(value), Ordering::Relaxed);
-            word += 1;
-        }
-        if !tail.is_empty() {
-            splice(&words[word], 0, tail);
-        }
+        copy_in(self.slice(), offset, from);
     }
 
     fn load(&self, offset: u64) -> u64 {
-        let (word, skip) = self.place(offset, WORD_BYTES);
+        let (word, skip) = place(self.slice(), offset, WORD_BYTES);
         assert!(skip == 0, "offset {offset} is not a multiple of 8");
         u64::from_le(self.slice()[word].load(Ordering::Acquire))
     }
 
     fn store(&self, offset: u64, value: u64) {
-        let (word, skip) = self.place(offset, WORD_BYTES);
+        let (word, skip) = place(self.slice(), offset, WORD_BYTES);
         assert!(skip == 0, "offset {offset} is not a multiple of 8");
         self.slice()[word].store(value.to_le(), Ordering::Release);
     }
@@ -173,6 +129,65 @@ impl Memory for HeapMemory {
 
     fn backing(&self) -> Backing {
         Backing::Anonymous
+    }
+}
+
+/// Position of `offset` as (word, byte inside it), after checking that `bytes` from there on are inside.
+fn place(words: &[AtomicU64], offset: u64, bytes: usize) -> (usize, usize) {
+    let len = size_of_val(words);
+    let start = usize::try_from(offset).ok().filter(|start| *start <= len && bytes <= len - *start);
+    let start = start.unwrap_or_else(|| panic!("{bytes} bytes at {offset} are not inside [0, {len})"));
+    (start / WORD_BYTES, start % WORD_BYTES)
+}
+
+/// Copies bytes out of words that others change: [`Memory::read`] for memory that has [`words`](Memory::words).
+///
+/// # Panics
+/// If the range is not inside the words.
+pub fn copy_out(words: &[AtomicU64], offset: u64, into: &mut [u8]) {
+    let (mut word, skip) = place(words, offset, into.len());
+    let head = if skip == 0 { 0 } else { into.len().min(WORD_BYTES - skip) };
+    let (head_bytes, rest) = into.split_at_mut(head);
+    if head > 0 {
+        head_bytes.copy_from_slice(&words[word].load(Ordering::Relaxed).to_ne_bytes()[skip..skip + head]);
+        word += 1;
+    }
+    let mut whole = rest.chunks_exact_mut(WORD_BYTES);
+    let source = &words[word..];
+    for (bytes, from) in whole.by_ref().zip(source) {
+        bytes.copy_from_slice(&from.load(Ordering::Relaxed).to_ne_bytes());
+        word += 1;
+    }
+    let tail = whole.into_remainder();
+    if !tail.is_empty() {
+        let len = tail.len();
+        tail.copy_from_slice(&words[word].load(Ordering::Relaxed).to_ne_bytes()[..len]);
+    }
+}
+
+/// Copies bytes into words that others change, and leaves the neighbours' bytes alone: [`Memory::write`] for memory that has
+/// [`words`](Memory::words).
+///
+/// # Panics
+/// If the range is not inside the words.
+pub fn copy_in(words: &[AtomicU64], offset: u64, from: &[u8]) {
+    let (mut word, skip) = place(words, offset, from.len());
+    let head = if skip == 0 { 0 } else { from.len().min(WORD_BYTES - skip) };
+    let (head_bytes, rest) = from.split_at(head);
+    if head > 0 {
+        splice(&words[word], skip, head_bytes);
+        word += 1;
+    }
+    let whole = rest.chunks_exact(WORD_BYTES);
+    let tail = whole.remainder();
+    for (bytes, into) in whole.zip(&words[word..]) {
+        let mut value = [0; WORD_BYTES];
+        value.copy_from_slice(bytes);
+        into.store(u64::from_ne_bytes(value), Ordering::Relaxed);
+        word += 1;
+    }
+    if !tail.is_empty() {
+        splice(&words[word], 0, tail);
     }
 }
 

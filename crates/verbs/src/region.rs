@@ -104,9 +104,10 @@ impl VerbsRegion {
             return Err(RegisterError::AccessCombination);
         }
         let mapped = memory.backing() == Backing::MappedFile;
-        // A mapped file can be pinned for reading alone; for writing the kernel refuses, where it does not there is harm
-        // (writeback would not learn of the device's writes).
-        if mapped && mode == Registration::Staged && access.contains(Access::LOCAL_WRITE) {
+        // A mapped file can be pinned for reading alone; for writing (and the kernel takes windows for that) it is refused, and where it is
+        // not there is harm: writeback would not learn of the device's writes.
+        let writes = access.intersects(Access::LOCAL_WRITE | Access::WINDOW_BIND);
+        if mapped && mode == Registration::Staged && writes {
             return Err(RegisterError::StagedImageWanted);
         }
         let on_demand = mapped && mode.is_on_demand();

@@ -14,18 +14,20 @@ pub(super) fn flush_in_order<F: Fabric>(side: &mut Side<'_, F>) -> Outcome {
     if let Some(skipped) = lacking(side, false) {
         return skipped;
     }
+    let (len, area) = (side.whole(8), side.area(4096));
+    let one_bytes = side.whole_u32(8);
     let mut connection = side.connect_receiving(3);
     if side.is_active() {
-        let (_memory, region) = side.region(4096, 0x77, Access::NONE);
+        let (_memory, region) = side.region(area, 0x77, Access::NONE);
         let remote = side.hear_range();
         let bad = RemoteRange { key: RemoteKey(remote.key.0 ^ 0x0000_ff00), ..remote };
-        let to_bad = write(2, local(&region, 0, 8), bad.at(0));
-        let one = |id| write(id, local(&region, 0, 8), remote.at(64));
+        let to_bad = write(2, local(&region, 0, one_bytes), bad.at(0));
+        let one = |id| write(id, local(&region, 0, one_bytes), remote.at(8 * len));
         // Unsignalled and good, bad, then good ones that must not land.
-        let good = write(0, local(&region, 0, 8), remote.at(0));
+        let good = write(0, local(&region, 0, one_bytes), remote.at(0));
         let chain = [unsignalled(good), one(1), to_bad, unsignalled(one(3)), one(4), unsignalled(one(5))];
         let chain = chain.map(|request| match request.id {
-            1 => write(1, local(&region, 0, 8), remote.at(8)),
+            1 => write(1, local(&region, 0, one_bytes), remote.at(len)),
             _ => request,
         });
         side.post(&mut connection, &chain);
@@ -43,14 +45,14 @@ pub(super) fn flush_in_order<F: Fabric>(side: &mut Side<'_, F>) -> Outcome {
         let refused = connection.post(&[one(6)]).expect_err("in error");
         assert!(matches!(refused.problem, PostProblem::State { .. }), "{refused}");
     } else {
-        let (memory, _region, _window) = side.opens(&mut connection, 4096, Access::REMOTE_WRITE);
+        let (memory, _region, _window) = side.opens(&mut connection, area, Access::REMOTE_WRITE);
         side.in_error(&connection);
         for id in 0..3 {
             side.received(&connection, id, Status::Flushed);
         }
         side.agree("flushed");
-        untouched(&*memory, 0..16, 0x77);
-        untouched(&*memory, 16..4096, 0);
+        untouched(&*memory, 0..2 * len, 0x77);
+        untouched(&*memory, 2 * len..area, 0);
         return Outcome::Passed;
     }
     side.agree("flushed");
@@ -60,7 +62,7 @@ pub(super) fn flush_in_order<F: Fabric>(side: &mut Side<'_, F>) -> Outcome {
 pub(super) fn close_and_drain<F: Fabric>(side: &mut Side<'_, F>) -> Outcome {
     let mut connection = side.connect_receiving(4);
     if side.is_active() {
-        let (_memory, region) = side.region(4096, 0x77, Access::NONE);
+        let (_memory, region) = side.plain_region(4096, 0x77, Access::NONE);
         side.agree("closed");
         // The peer's end is over: this one learns of it, at the latest by a request.
         let refused = connection.post(&[send(1, local(&region, 0, 8), None)]);

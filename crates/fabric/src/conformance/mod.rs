@@ -4,6 +4,9 @@
 //! written to. They talk beside the fabric over a [`Control`] line, so both may be threads of one process, two processes, or two machines:
 //! each runs [`Case::run`] for its role, with the same cases in the same order.
 //!
+//! The memory that is registered is the heap's, or what the caller makes ([`Case::run_over`]): the mapped files of a folder, with the
+//! transfers that the provider says are right there.
+//!
 //! What does not hold panics, with the case's words; an end whose other end has panicked panics too. What a provider's
 //! capabilities exclude is [`Outcome::Skipped`], never passed.
 //!
@@ -18,11 +21,16 @@ mod two_sided;
 mod windows;
 
 use std::panic::resume_unwind;
+use std::sync::Arc;
 
 pub use control::{ChannelControl, Control, StreamControl};
 pub use side::Side;
 
+use crate::memory::{HeapMemory, Memory};
 use crate::provider::Fabric;
+
+/// Makes zeroed memory of a length in bytes.
+pub type MakeMemory<'a> = &'a (dyn Fn(u64) -> Arc<dyn Memory> + Sync);
 
 /// Which end of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,7 +181,21 @@ impl Case {
     /// # Panics
     /// If the provider does not conform, or the other end has panicked.
     pub fn run<F: Fabric>(self, role: Role, fabric: &F, control: &mut dyn Control) -> Outcome {
-        let mut side = Side::new(role, fabric, control);
+        self.run_over(role, fabric, control, &|bytes| Arc::new(HeapMemory::new(bytes)))
+    }
+
+    /// Plays one end of the case over other memory: `memory` makes some, zeroed, of the given length in bytes.
+    ///
+    /// # Panics
+    /// As [`run`](Self::run).
+    pub fn run_over<F: Fabric>(
+        self,
+        role: Role,
+        fabric: &F,
+        control: &mut dyn Control,
+        memory: MakeMemory<'_>,
+    ) -> Outcome {
+        let mut side = Side::new(role, fabric, control, memory);
         side.agree(self.name());
         let outcome = self.play(&mut side);
         side.agree("the case is over");
@@ -186,10 +208,18 @@ impl Case {
 /// # Panics
 /// As [`Case::run`].
 pub fn run_pair<F: Fabric + Sync>(case: Case, active: F, passive: F) -> Outcome {
+    run_pair_over(case, active, passive, &|bytes| Arc::new(HeapMemory::new(bytes)))
+}
+
+/// The same over other memory ([`Case::run_over`]).
+///
+/// # Panics
+/// As [`Case::run`].
+pub fn run_pair_over<F: Fabric + Sync>(case: Case, active: F, passive: F, memory: MakeMemory<'_>) -> Outcome {
     let (mut at_active, mut at_passive) = ChannelControl::pair();
     std::thread::scope(|scope| {
-        let other = scope.spawn(move || case.run(Role::Passive, &passive, &mut at_passive));
-        let own = scope.spawn(move || case.run(Role::Active, &active, &mut at_active));
+        let other = scope.spawn(move || case.run_over(Role::Passive, &passive, &mut at_passive, memory));
+        let own = scope.spawn(move || case.run_over(Role::Active, &active, &mut at_active, memory));
         match (own.join(), other.join()) {
             (Ok(own), Ok(other)) => {
                 assert_eq!(own, other, "both ends skip, or none");

@@ -2,7 +2,7 @@
 
 use super::Outcome;
 use super::side::{
-    Side, bytes_of, fill, holds, local, pattern, read as read_of, unsignalled, untouched, write as write_of,
+    Side, fill, holds, local, pattern, read as read_of, unsignalled, untouched, write as write_of,
     write_immediate as write_immediate_of,
 };
 use crate::{
@@ -29,15 +29,16 @@ pub(super) fn write<F: Fabric>(side: &mut Side<'_, F>) -> Outcome {
     if let Some(skipped) = lacking(side, false) {
         return skipped;
     }
-    let inline = 32.min(side.fabric.capabilities().inline_bytes_max);
+    let inline = if side.in_pages() { 0 } else { 32.min(side.fabric.capabilities().inline_bytes_max) };
+    let (from, to) = (side.odd(100), side.odd(8));
     let options = ConnectionOptions { inline_bytes: inline, ..Side::<F>::options() };
     let mut connection = side.connect_with(&options, |_| {});
     let payload = pattern(4096, 1);
     if side.is_active() {
         let (memory, region) = side.region(8192, 0, Access::NONE);
-        crate::Memory::write(&*memory, 100, &payload);
+        crate::Memory::write(&*memory, from, &payload);
         let remote = side.hear_range();
-        side.post(&mut connection, &[write_of(7, local(&region, 100, 4096), remote.at(8))]);
+        side.post(&mut connection, &[write_of(7, local(&region, from, 4096), remote.at(to))]);
         let completion = side.sent(&connection, 7, Status::Success);
         assert_eq!(completion.opcode, Opcode::Write);
         let mut bytes = pattern(usize::try_from(inline).expect("short"), 2);
@@ -53,11 +54,11 @@ pub(super) fn write<F: Fabric>(side: &mut Side<'_, F>) -> Outcome {
         let (_window, remote) = side.bound(&mut connection, &region, 4096..12288, Access::REMOTE_WRITE);
         side.say_range(remote);
         side.agree("written");
-        holds(&*memory, 4096 + 8, &payload);
+        holds(&*memory, 4096 + to, &payload);
         let bytes = pattern(usize::try_from(inline).expect("short"), 2);
         holds(&*memory, 4096 + 5000, &bytes);
-        untouched(&*memory, 0..4104, 0xaa);
-        untouched(&*memory, 8200..9096, 0xaa);
+        untouched(&*memory, 0..4096 + to, 0xaa);
+        untouched(&*memory, 8192 + to..9096, 0xaa);
         untouched(&*memory, 9096 + u64::from(inline)..16384, 0xaa);
         side.quiet();
     }
@@ -68,30 +69,32 @@ pub(super) fn write_immediate<F: Fabric>(side: &mut Side<'_, F>) -> Outcome {
     if let Some(skipped) = lacking(side, true) {
         return skipped;
     }
-    let payload = pattern(1000, 3);
+    let (len, area) = (side.whole_u32(1000), side.area(4096));
+    let (first_at, second_at) = (side.odd(16), side.whole(2000));
+    let payload = pattern(usize::try_from(len).expect("short"), 3);
     let mut connection = side.connect_receiving(2);
     if side.is_active() {
-        let (memory, region) = side.region(4096, 0, Access::NONE);
+        let (memory, region) = side.region(area, 0, Access::NONE);
         crate::Memory::write(&*memory, 0, &payload);
         let remote = side.hear_range();
         let chain = [
-            write_immediate_of(1, local(&region, 0, 1000), remote.at(16), 0xfedc_ba98),
-            write_immediate_of(2, local(&region, 0, 1000), remote.at(2000), 0),
+            write_immediate_of(1, local(&region, 0, len), remote.at(first_at), 0xfedc_ba98),
+            write_immediate_of(2, local(&region, 0, len), remote.at(second_at), 0),
         ];
         side.post(&mut connection, &chain);
         assert_eq!(side.sent(&connection, 1, Status::Success).opcode, Opcode::Write);
         side.sent(&connection, 2, Status::Success);
     } else {
-        let (memory, region) = side.open_region(4096, 0xaa);
-        let (_window, remote) = side.bound(&mut connection, &region, 0..4096, Access::REMOTE_WRITE);
+        let (memory, region) = side.open_region(area, 0xaa);
+        let (_window, remote) = side.bound(&mut connection, &region, 0..area, Access::REMOTE_WRITE);
         side.say_range(remote);
         let first = side.received(&connection, 0, Status::Success);
         assert_eq!((first.opcode, first.immediate), (Opcode::ReceiveWrite, Some(0xfedc_ba98)));
-        assert_eq!(first.bytes, 1000);
-        holds(&*memory, 16, &payload);
+        assert_eq!(first.bytes, len);
+        holds(&*memory, first_at, &payload);
         let second = side.received(&connection, 1, Status::Success);
         assert_eq!((second.opcode, second.immediate), (Opcode::ReceiveWrite, Some(0)));
-        holds(&*memory, 2000, &payload);
+        holds(&*memory, second_at, &payload);
         side.quiet();
     }
     side.agree("seen");
@@ -104,12 +107,13 @@ pub(super) fn writes_before_notice<F: Fabric>(side: &mut Side<'_, F>) -> Outcome
     if let Some(skipped) = lacking(side, true) {
         return skipped;
     }
+    let notice_bytes = side.whole_u32(8);
     let mut connection = side.connect_receiving(32);
     if side.is_active() {
         let (memory, region) = side.region(AREA, 0, Access::NONE);
         let remote = side.hear_range();
         for round in 0..ROUNDS {
-            let sizes = sizes(round);
+            let sizes = sizes(round).map(|size| side.whole_u32(size));
             let mut offset = 0;
             let mut chain = Vec::new();
             for size in sizes {
@@ -122,7 +126,8 @@ pub(super) fn writes_before_notice<F: Fabric>(side: &mut Side<'_, F>) -> Outcome
                 offset += u64::from(size);
             }
             let immediate = u32::try_from(round).expect("few rounds");
-            chain.push(write_immediate_of(round, local(&region, 0, 8), remote.at(AREA - 8), immediate));
+            let end = remote.at(AREA - u64::from(notice_bytes));
+            chain.push(write_immediate_of(round, local(&region, 0, notice_bytes), end, immediate));
             side.post(&mut connection, &chain);
             side.sent(&connection, round, Status::Success);
             // The area is used again: the reader has seen it.
@@ -134,7 +139,7 @@ pub(super) fn writes_before_notice<F: Fabric>(side: &mut Side<'_, F>) -> Outcome
             let notice = side.received(&connection, round, Status::Success);
             assert_eq!(notice.immediate, Some(u32::try_from(round).expect("few rounds")));
             let mut offset = 0;
-            for size in sizes(round) {
+            for size in sizes(round).map(|size| side.whole_u32(size)) {
                 holds(&*memory, offset, &pattern(usize::try_from(size).expect("short"), round * 3 + offset));
                 offset += u64::from(size);
             }
@@ -157,15 +162,16 @@ pub(super) fn long_write<F: Fabric>(side: &mut Side<'_, F>) -> Outcome {
     if let Some(skipped) = lacking(side, true) {
         return skipped;
     }
-    let bytes = (5u32 << 20).min(side.fabric.capabilities().message_bytes_max) - 77;
+    let bytes = side.whole_u32((5u32 << 20).min(side.fabric.capabilities().message_bytes_max) - 77);
+    let (from, to) = (side.odd(13), side.odd(4093));
     let payload = pattern(usize::try_from(bytes).expect("fits"), 5);
     let mut connection = side.connect_receiving(1);
     if side.is_active() {
         let (memory, region) = side.region(AREA, 0, Access::NONE);
-        crate::Memory::write(&*memory, 13, &payload);
+        crate::Memory::write(&*memory, from, &payload);
         let remote = side.hear_range();
         let chain = [
-            unsignalled(write_of(1, local(&region, 13, bytes), remote.at(4093))),
+            unsignalled(write_of(1, local(&region, from, bytes), remote.at(to))),
             write_immediate_of(2, local(&region, 0, 0), remote.at(0), 5),
         ];
         side.post(&mut connection, &chain);
@@ -175,9 +181,9 @@ pub(super) fn long_write<F: Fabric>(side: &mut Side<'_, F>) -> Outcome {
         let (_window, remote) = side.bound(&mut connection, &region, 0..AREA, Access::REMOTE_WRITE);
         side.say_range(remote);
         side.received(&connection, 0, Status::Success);
-        untouched(&*memory, 0..4093, 0x55);
-        holds(&*memory, 4093, &payload);
-        untouched(&*memory, 4093 + u64::from(bytes)..AREA, 0x55);
+        untouched(&*memory, 0..to, 0x55);
+        holds(&*memory, to, &payload);
+        untouched(&*memory, to + u64::from(bytes)..AREA, 0x55);
     }
     side.agree("seen");
     Outcome::Passed
@@ -227,15 +233,17 @@ pub(super) fn read<F: Fabric>(side: &mut Side<'_, F>) -> Outcome {
     if side.is_active() {
         let (memory, region) = side.region(AREA, 0x33, Access::LOCAL_WRITE);
         let remote = side.hear_range();
-        side.post(&mut connection, &[read_of(1, local(&region, 11, 100), remote.at(7))]);
+        let (into, from, len) = (side.odd(11), side.odd(7), side.whole_u32(100));
+        side.post(&mut connection, &[read_of(1, local(&region, into, len), remote.at(from))]);
         let completion = side.sent(&connection, 1, Status::Success);
-        assert_eq!((completion.opcode, completion.bytes), (Opcode::Read, 100));
-        holds(&*memory, 11, &stored[7..107]);
-        untouched(&*memory, 0..11, 0x33);
-        untouched(&*memory, 111..AREA, 0x33);
+        assert_eq!((completion.opcode, completion.bytes), (Opcode::Read, len));
+        let start = usize::try_from(from).expect("short");
+        holds(&*memory, into, &stored[start..start + usize::try_from(len).expect("short")]);
+        untouched(&*memory, 0..into, 0x33);
+        untouched(&*memory, into + u64::from(len)..AREA, 0x33);
         let most = u32::try_from(AREA).expect("fits").min(side.fabric.capabilities().message_bytes_max);
         let chain = [
-            unsignalled(read_of(2, local(&region, 0, 64), remote.at(0))),
+            unsignalled(read_of(2, local(&region, 0, side.whole_u32(64)), remote.at(0))),
             read_of(3, local(&region, 0, most), remote.at(0)),
         ];
         side.post(&mut connection, &chain);
@@ -259,12 +267,13 @@ pub(super) fn read_refused<F: Fabric>(side: &mut Side<'_, F>) -> Outcome {
         return skipped;
     }
     // Past the end; through a window for writing alone.
-    for (access, offset) in [(Access::REMOTE_READ, 4000), (Access::REMOTE_WRITE, 0)] {
+    let (past, len) = (side.whole(4000), side.whole_u32(100));
+    for (access, offset) in [(Access::REMOTE_READ, past), (Access::REMOTE_WRITE, 0)] {
         let mut connection = side.connect();
         if side.is_active() {
             let (memory, region) = side.region(4096, 0x33, Access::LOCAL_WRITE);
             let remote = side.hear_range();
-            side.post(&mut connection, &[read_of(1, local(&region, 0, 100), remote.at(offset))]);
+            side.post(&mut connection, &[read_of(1, local(&region, 0, len), remote.at(offset))]);
             side.sent(&connection, 1, Status::RemoteAccess);
             side.in_error(&connection);
             untouched(&*memory, 0..4096, 0x33);
@@ -285,6 +294,8 @@ pub(super) fn both_directions<F: Fabric>(side: &mut Side<'_, F>) -> Outcome {
     if let Some(skipped) = lacking(side, true) {
         return skipped;
     }
+    let len = side.whole_u32(3000);
+    let bytes = |round: u64| pattern(usize::try_from(len).expect("short"), round + 1);
     let mut connection = side.connect_receiving(32);
     let (memory, region) = side.open_region(AREA, 0);
     let (_window, own) = side.bound(&mut connection, &region, 0..AREA, Access::REMOTE_WRITE);
@@ -300,7 +311,7 @@ pub(super) fn both_directions<F: Fabric>(side: &mut Side<'_, F>) -> Outcome {
             crate::Memory::write(&*source, at, &slot);
             let immediate = u32::try_from(posted).expect("few rounds");
             let chain =
-                [write_immediate_of(posted, local(&source_region, at, 3000), remote.at(at), immediate)];
+                [write_immediate_of(posted, local(&source_region, at, len), remote.at(at), immediate)];
             side.post(&mut connection, &chain);
             posted += 1;
         }
@@ -327,35 +338,33 @@ pub(super) fn both_directions<F: Fabric>(side: &mut Side<'_, F>) -> Outcome {
     Outcome::Passed
 }
 
-fn bytes(round: u64) -> Vec<u8> {
-    pattern(3000, round + 1)
-}
-
 pub(super) fn region_key<F: Fabric>(side: &mut Side<'_, F>) -> Outcome {
+    let (len, area) = (side.whole(64), side.area(4096));
+    let one = side.whole_u32(64);
     let mut connection = side.connect();
     if side.is_active() {
-        let (_memory, region) = side.region(4096, 0x44, Access::NONE);
+        let (_memory, region) = side.region(area, 0x44, Access::NONE);
         let remote = side.hear_range();
-        side.post(&mut connection, &[write_of(1, local(&region, 0, 64), remote.at(64))]);
+        side.post(&mut connection, &[write_of(1, local(&region, 0, one), remote.at(len))]);
         side.sent(&connection, 1, Status::Success);
         side.agree("written");
         side.agree("dropped");
-        side.post(&mut connection, &[write_of(2, local(&region, 0, 64), remote.at(0))]);
+        side.post(&mut connection, &[write_of(2, local(&region, 0, one), remote.at(0))]);
         side.sent(&connection, 2, Status::RemoteAccess);
     } else {
-        let (memory, region) = side.region(4096, 0, Access::LOCAL_WRITE | Access::REMOTE_WRITE);
+        let (memory, region) = side.region(area, 0, Access::LOCAL_WRITE | Access::REMOTE_WRITE);
         let (_closed_memory, closed) = side.open_region(4096, 0);
         assert_eq!(closed.remote(), None, "no remote access, no key");
         let remote = region.remote().expect("a region with remote access has a key");
-        assert_eq!(remote.bytes, 4096);
+        assert_eq!(remote.bytes, area);
         side.say_range(remote);
         side.agree("written");
-        assert_eq!(bytes_of(&*memory, 64..128), [0x44; 64]);
+        untouched(&*memory, len..2 * len, 0x44);
         drop(region);
-        fill(&*memory, 0..4096, 0x55);
+        fill(&*memory, 0..area, 0x55);
         side.agree("dropped");
         side.in_error(&connection);
-        untouched(&*memory, 0..4096, 0x55);
+        untouched(&*memory, 0..area, 0x55);
     }
     side.agree("over");
     Outcome::Passed

@@ -17,16 +17,18 @@ pub(super) fn chained_posts<F: Fabric>(side: &mut Side<'_, F>) -> Outcome {
     }
     let mut connection = side.connect();
     let depth = u64::from(Side::<F>::options().send_depth);
+    let (len, one) = (side.whole(8), side.whole_u32(8));
+    let area = (depth * len).max(4096);
     if side.is_active() {
-        let (memory, region) = side.region(4096, 0, Access::NONE);
+        let (memory, region) = side.region(area, 0, Access::NONE);
         let remote = side.hear_range();
         connection.post(&[]).expect("an empty chain does nothing");
         // Each request its own source bytes: they are not all the last one's.
         for at in 0..depth {
-            crate::Memory::store(&*memory, 8 * at, at + 1);
+            crate::Memory::store(&*memory, len * at, at + 1);
         }
         let mut chain: Vec<_> = (0..depth)
-            .map(|at| unsignalled(write(at, local(&region, 8 * at, 8), remote.at(8 * at))))
+            .map(|at| unsignalled(write(at, local(&region, len * at, one), remote.at(len * at))))
             .collect();
         chain.last_mut().expect("a deep queue").signalled = true;
         side.post(&mut connection, &chain);
@@ -35,12 +37,12 @@ pub(super) fn chained_posts<F: Fabric>(side: &mut Side<'_, F>) -> Outcome {
         assert_eq!(connection.outstanding().sends, 0);
         side.agree("written");
     } else {
-        let (memory, _region, _window) = side.opens(&mut connection, 4096, Access::REMOTE_WRITE);
+        let (memory, _region, _window) = side.opens(&mut connection, area, Access::REMOTE_WRITE);
         side.agree("written");
         for at in 0..depth {
-            assert_eq!(crate::Memory::load(&*memory, 8 * at), at + 1);
+            assert_eq!(crate::Memory::load(&*memory, len * at), at + 1);
         }
-        untouched(&*memory, 8 * depth..4096, 0);
+        untouched(&*memory, len * depth..area, 0);
     }
     Outcome::Passed
 }
@@ -50,7 +52,7 @@ pub(super) fn counted_batch<F: Fabric>(side: &mut Side<'_, F>) -> Outcome {
     if let Some(skipped) = lacking(side, true) {
         return skipped;
     }
-    let inline = 16.min(side.fabric.capabilities().inline_bytes_max);
+    let inline = if side.in_pages() { 0 } else { 16.min(side.fabric.capabilities().inline_bytes_max) };
     let options = ConnectionOptions { inline_bytes: inline, ..Side::<F>::options() };
     let mut connection = side.connect_with(&options, |connection| {
         let receives: Vec<_> = (0..BATCHES).map(|id| Receive { id, into: None }).collect();
@@ -64,7 +66,11 @@ pub(super) fn counted_batch<F: Fabric>(side: &mut Side<'_, F>) -> Outcome {
         let notice = vec![0x55; usize::try_from(inline).expect("short")];
         for batch in 1..=BATCHES {
             let data = unsignalled(write(0, local(&region, 0, 4096), remote.at(0)));
-            let source = Source::Inline(&notice);
+            let source = if side.in_pages() {
+                Source::Region(local(&region, 0, 4096))
+            } else {
+                Source::Inline(&notice)
+            };
             let operation = Operation::WriteImmediate { source, to: remote.at(4096), immediate: 1 };
             let notice = Request { id: batch, operation, signalled: true };
             side.post(&mut connection, &[data, data, data, notice]);
@@ -107,7 +113,7 @@ pub(super) fn queue_full<F: Fabric>(side: &mut Side<'_, F>) -> Outcome {
     if side.is_active() {
         let (_memory, region) = side.region(4096, 0x77, Access::NONE);
         let remote = side.hear_range();
-        let one = write(0, local(&region, 0, 8), remote.at(0));
+        let one = write(0, local(&region, 0, side.whole_u32(8)), remote.at(0));
         for round in 0..3 {
             side.post(&mut connection, &[unsignalled(one); 7]);
             // Unsignalled slots don't come back by themselves.
@@ -158,8 +164,9 @@ pub(super) fn receive_queue_full<F: Fabric>(side: &mut Side<'_, F>) -> Outcome {
     if side.is_active() {
         let (_memory, region) = side.region(4096, 0x77, Access::NONE);
         let remote = side.hear_range();
+        let len = side.whole_u32(8);
         for id in 0..2 {
-            side.post(&mut connection, &[write_immediate(id, local(&region, 0, 8), remote.at(0), 0)]);
+            side.post(&mut connection, &[write_immediate(id, local(&region, 0, len), remote.at(0), 0)]);
             side.sent(&connection, id, Status::Success);
         }
     } else {
@@ -184,7 +191,8 @@ pub(super) fn polled_one_by_one<F: Fabric>(side: &mut Side<'_, F>) -> Outcome {
     if side.is_active() {
         let (_memory, region) = side.region(4096, 0x77, Access::NONE);
         let remote = side.hear_range();
-        let chain: Vec<_> = (0..COUNT).map(|id| write(id, local(&region, 0, 8), remote.at(0))).collect();
+        let len = side.whole_u32(8);
+        let chain: Vec<_> = (0..COUNT).map(|id| write(id, local(&region, 0, len), remote.at(0))).collect();
         side.post(&mut connection, &chain);
         let end = Instant::now() + LIMIT;
         let mut next = 0;
@@ -215,7 +223,14 @@ pub(super) fn post_errors<F: Fabric>(side: &mut Side<'_, F>) -> Outcome {
     if side.is_active() {
         let (_memory, region) = side.region(4096, 0x77, Access::NONE);
         let remote = side.hear_range();
-        let good = unsignalled(write(1, local(&region, 0, 8), remote.at(0)));
+        let good = unsignalled(write(1, local(&region, 0, side.whole_u32(8)), remote.at(0)));
+        if side.in_pages() {
+            for (offset, bytes) in [(8, 4088), (0, 8)] {
+                let error = connection.post(&[write(2, local(&region, offset, bytes), remote.at(0))]);
+                let error = error.expect_err("not a whole page of a mapped file");
+                assert!(matches!(error.problem, PostProblem::NotWholePages { .. }), "{error}");
+            }
+        }
         for (offset, bytes) in [(4096, 1), (0, 4097), (u64::MAX, 8)] {
             let bad = write(2, local(&region, offset, bytes), remote.at(0));
             let error = connection.post(&[good, good, bad, good]).expect_err("outside its region");

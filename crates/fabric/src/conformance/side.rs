@@ -5,12 +5,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::Role;
 use super::control::Control;
+use super::{MakeMemory, Role};
 use crate::{
     Access, Completion, CompletionQueue, Connection, ConnectionId, ConnectionOptions, ConnectionState,
     Fabric, HeapMemory, Local, Memory, Opcode, Operation, REMOTE_RANGE_BYTES, Receive, Remote, RemoteRange,
-    Request, Source, Status,
+    Request, Source, Status, Transfer,
 };
 
 /// How long anything may take. Long, since devices stretch their own time limits and guests are slow.
@@ -26,14 +26,26 @@ pub struct Side<'a, F: Fabric> {
     pub(super) fabric: &'a F,
     pub(super) queue: F::CompletionQueue,
     control: &'a mut dyn Control,
+    memory: MakeMemory<'a>,
+    /// Bytes of a page, where transfers of mapped files are right in whole pages alone.
+    page: Option<u64>,
     stash: VecDeque<Completion>,
 }
 
 impl<'a, F: Fabric> Side<'a, F> {
-    pub(super) fn new(role: Role, fabric: &'a F, control: &'a mut dyn Control) -> Self {
+    pub(super) fn new(
+        role: Role,
+        fabric: &'a F,
+        control: &'a mut dyn Control,
+        memory: MakeMemory<'a>,
+    ) -> Self {
         let capacity = QUEUE_COMPLETIONS.min(fabric.capabilities().completions_max);
         let queue = fabric.completion_queue(capacity).expect("a completion queue");
-        Self { role, fabric, queue, control, stash: VecDeque::new() }
+        let page = match fabric.capabilities().transfer {
+            Transfer::Any => None,
+            Transfer::WholePages { page_bytes } => Some(u64::from(page_bytes)),
+        };
+        Self { role, fabric, queue, control, memory, page, stash: VecDeque::new() }
     }
 
     pub(super) fn is_active(&self) -> bool {
@@ -108,18 +120,55 @@ impl<'a, F: Fabric> Side<'a, F> {
         })
     }
 
+    // Geometry: where transfers are right in whole pages alone, each is made of pages.
+
+    /// So many bytes, made up to whole pages where it must be.
+    pub(super) fn whole(&self, bytes: u64) -> u64 {
+        self.page.map_or(bytes, |page| bytes.next_multiple_of(page))
+    }
+
+    /// The length of a request.
+    pub(super) fn whole_u32(&self, bytes: u32) -> u32 {
+        u32::try_from(self.whole(u64::from(bytes))).expect("a short request")
+    }
+
+    /// An odd offset where that is allowed, otherwise 0.
+    pub(super) fn odd(&self, offset: u64) -> u64 {
+        if self.page.is_some() { 0 } else { offset }
+    }
+
+    /// Bytes of memory that has room for the case's handful of small transfers.
+    pub(super) fn area(&self, bytes: u64) -> u64 {
+        self.page.map_or(bytes, |page| bytes.max(16 * page))
+    }
+
+    pub(super) fn in_pages(&self) -> bool {
+        self.page.is_some()
+    }
+
     // Memory.
 
-    /// Memory with `byte` everywhere, and a region over it.
-    pub(super) fn region(&self, bytes: u64, byte: u8, access: Access) -> (Arc<HeapMemory>, F::Region) {
-        let memory = Arc::new(HeapMemory::new(bytes));
-        fill(&*memory, 0..bytes, byte);
-        let region = self.fabric.register(Arc::clone(&memory) as Arc<dyn Memory>, access).expect("a region");
+    /// Memory with `byte` everywhere, and a region over it. What this end cannot have peers write into is the heap's.
+    pub(super) fn region(&self, bytes: u64, byte: u8, access: Access) -> (Arc<dyn Memory>, F::Region) {
+        let writes = access.intersects(Access::LOCAL_WRITE | Access::WINDOW_BIND);
+        let image = self.fabric.capabilities().staged_image && writes;
+        let memory = if image { Arc::new(HeapMemory::new(bytes)) } else { (self.memory)(bytes) };
+        self.registered(memory, byte, access)
+    }
+
+    /// The same on the heap: what sends come from and go to.
+    pub(super) fn plain_region(&self, bytes: u64, byte: u8, access: Access) -> (Arc<dyn Memory>, F::Region) {
+        self.registered(Arc::new(HeapMemory::new(bytes)), byte, access)
+    }
+
+    fn registered(&self, memory: Arc<dyn Memory>, byte: u8, access: Access) -> (Arc<dyn Memory>, F::Region) {
+        fill(&*memory, 0..memory.len(), byte);
+        let region = self.fabric.register(Arc::clone(&memory), access).expect("a region");
         (memory, region)
     }
 
     /// Memory that windows may open to peers.
-    pub(super) fn open_region(&self, bytes: u64, byte: u8) -> (Arc<HeapMemory>, F::Region) {
+    pub(super) fn open_region(&self, bytes: u64, byte: u8) -> (Arc<dyn Memory>, F::Region) {
         self.region(bytes, byte, Access::LOCAL_WRITE | Access::WINDOW_BIND)
     }
 
@@ -146,7 +195,7 @@ impl<'a, F: Fabric> Side<'a, F> {
         connection: &mut F::Connection,
         bytes: u64,
         access: Access,
-    ) -> (Arc<HeapMemory>, F::Region, F::Window) {
+    ) -> (Arc<dyn Memory>, F::Region, F::Window) {
         let (memory, region) = self.open_region(bytes, 0);
         let (window, remote) = self.bound(connection, &region, 0..bytes, access);
         self.say_range(remote);

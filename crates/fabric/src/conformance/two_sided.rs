@@ -3,10 +3,10 @@
 use super::Outcome;
 use super::one_sided::lacking;
 use super::side::{Side, holds, local, pattern, send, untouched, write_immediate};
-use crate::{Access, Connection, Fabric, Memory, Opcode, Operation, Receive, Request, Source, Status};
+use crate::{Access, Connection, Fabric, Opcode, Operation, Receive, Request, Source, Status};
 
 pub(super) fn send_receive<F: Fabric>(side: &mut Side<'_, F>) -> Outcome {
-    let (memory, region) = side.region(8192, 0x22, Access::LOCAL_WRITE);
+    let (memory, region) = side.plain_region(8192, 0x22, Access::LOCAL_WRITE);
     let mut connection = side.connect_with(&Side::<F>::options(), |connection| {
         let receives = [
             Receive { id: 1, into: Some(local(&region, 0, 1000)) },
@@ -16,7 +16,7 @@ pub(super) fn send_receive<F: Fabric>(side: &mut Side<'_, F>) -> Outcome {
         connection.post_receives(&receives).expect("receives");
     });
     if side.is_active() {
-        let (source, source_region) = side.region(4096, 0, Access::NONE);
+        let (source, source_region) = side.plain_region(4096, 0, Access::NONE);
         source.write(0, &pattern(1000, 6));
         let empty = Operation::Send { source: Source::Inline(&[]), immediate: Some(9) };
         let chain = [
@@ -45,7 +45,7 @@ pub(super) fn send_receive<F: Fabric>(side: &mut Side<'_, F>) -> Outcome {
 }
 
 pub(super) fn send_too_long<F: Fabric>(side: &mut Side<'_, F>) -> Outcome {
-    let (memory, region) = side.region(4096, 0x22, Access::LOCAL_WRITE);
+    let (memory, region) = side.plain_region(4096, 0x22, Access::LOCAL_WRITE);
     let mut connection = side.connect_with(&Side::<F>::options(), |connection| {
         let receives = [
             Receive { id: 1, into: Some(local(&region, 0, 100)) },
@@ -54,7 +54,7 @@ pub(super) fn send_too_long<F: Fabric>(side: &mut Side<'_, F>) -> Outcome {
         connection.post_receives(&receives).expect("receives");
     });
     if side.is_active() {
-        let (_source, source_region) = side.region(4096, 0x77, Access::NONE);
+        let (_source, source_region) = side.plain_region(4096, 0x77, Access::NONE);
         side.post(&mut connection, &[send(1, local(&source_region, 0, 101), None)]);
         // Devices differ in what they call it.
         let sent = side.next(connection.id(), false);
@@ -74,20 +74,22 @@ pub(super) fn receiver_not_ready<F: Fabric>(side: &mut Side<'_, F>) -> Outcome {
     if let Some(skipped) = lacking(side, true) {
         return skipped;
     }
+    let (len, area) = (side.whole(8), side.area(4096));
+    let one = side.whole_u32(8);
     let mut connection = side.connect_receiving(3);
     if side.is_active() {
-        let (_memory, region) = side.region(4096, 0x77, Access::NONE);
+        let (_memory, region) = side.region(area, 0x77, Access::NONE);
         let remote = side.hear_range();
         for id in 0..3 {
-            let chain = [write_immediate(id, local(&region, 0, 8), remote.at(8 * id), 0)];
+            let chain = [write_immediate(id, local(&region, 0, one), remote.at(len * id), 0)];
             side.post(&mut connection, &chain);
             side.sent(&connection, id, Status::Success);
         }
-        side.post(&mut connection, &[write_immediate(3, local(&region, 0, 8), remote.at(24), 0)]);
+        side.post(&mut connection, &[write_immediate(3, local(&region, 0, one), remote.at(3 * len), 0)]);
         side.sent(&connection, 3, Status::ReceiverNotReady);
         side.in_error(&connection);
     } else {
-        let (_memory, _region, _window) = side.opens(&mut connection, 4096, Access::REMOTE_WRITE);
+        let (_memory, _region, _window) = side.opens(&mut connection, area, Access::REMOTE_WRITE);
         for id in 0..3 {
             side.received(&connection, id, Status::Success);
         }

@@ -6,8 +6,8 @@ use super::Outcome;
 use super::one_sided::lacking;
 use super::side::{LIMIT, Side, bytes_of, fill, holds, local, pattern, unsignalled, untouched, write};
 use crate::{
-    Access, BindProblem, Connection, ConnectionState, Fabric, InvalidateError, Memory, PostProblem,
-    RemoteRange, Status, Window,
+    Access, BindProblem, Connection, ConnectionState, Fabric, InvalidateError, PostProblem, RemoteRange,
+    Status, Window,
 };
 
 /// Active's part: one write to `at` behind the range's start, which ends with `status`.
@@ -31,31 +31,39 @@ pub(super) fn bind<F: Fabric>(side: &mut Side<'_, F>) -> Outcome {
     if let Some(skipped) = lacking(side, false) {
         return skipped;
     }
+    // Where the window begins, how long it is, and the length of a write.
+    let (start, len, one) = if side.in_pages() { (4096, 3 * 4096, side.whole(1)) } else { (1000, 1000, 1) };
+    let (area, last) = (side.area(4096), len - one);
     let mut connection = side.connect();
     if side.is_active() {
         let (_memory, region) = side.region(4096, 0x77, Access::NONE);
         let remote = side.hear_range();
+        let bytes = side.whole_u32(1);
         let chain = [
-            unsignalled(write(1, local(&region, 0, 1), remote.at(0))),
-            write(2, local(&region, 0, 1), remote.at(999)),
+            unsignalled(write(1, local(&region, 0, bytes), remote.at(0))),
+            write(2, local(&region, 0, bytes), remote.at(last)),
         ];
         side.post(&mut connection, &chain);
         side.sent(&connection, 2, Status::Success);
         side.agree("written");
     } else {
-        let (memory, region) = side.open_region(4096, 0);
+        let (memory, region) = side.open_region(area, 0);
         let mut window = side.fabric.allocate_window().expect("a window");
         assert!(!window.is_bound());
         let before = window.binds_left();
-        let remote =
-            connection.bind(1, &mut window, &region, 1000..2000, Access::REMOTE_WRITE).expect("a bind");
+        let remote = connection
+            .bind(1, &mut window, &region, start..start + len, Access::REMOTE_WRITE)
+            .expect("a bind");
         assert!(window.is_bound());
         assert_eq!(window.binds_left(), before - 1);
         side.sent(&connection, 1, Status::Success);
         side.say_range(remote);
         side.agree("written");
-        assert_eq!(bytes_of(&*memory, 999..1002), [0, 0x77, 0]);
-        assert_eq!(bytes_of(&*memory, 1998..2001), [0, 0x77, 0]);
+        untouched(&*memory, 0..start, 0);
+        untouched(&*memory, start..start + one, 0x77);
+        untouched(&*memory, start + one..start + last, 0);
+        untouched(&*memory, start + last..start + len, 0x77);
+        untouched(&*memory, start + len..area, 0);
     }
     Outcome::Passed
 }
@@ -64,26 +72,28 @@ pub(super) fn invalidated_window_takes_no_write<F: Fabric>(side: &mut Side<'_, F
     if let Some(skipped) = lacking(side, false) {
         return skipped;
     }
+    let (len, area) = (side.whole(64), side.area(4096));
     let mut connection = side.connect();
     if side.is_active() {
         let (_memory, region) = side.region(4096, 0x77, Access::NONE);
         let remote = side.hear_range();
-        side.post(&mut connection, &[write(1, local(&region, 0, 64), remote.at(0))]);
+        let bytes = side.whole_u32(64);
+        side.post(&mut connection, &[write(1, local(&region, 0, bytes), remote.at(0))]);
         side.sent(&connection, 1, Status::Success);
         side.agree("written");
         side.agree("invalidated");
-        side.post(&mut connection, &[write(2, local(&region, 0, 64), remote.at(64))]);
+        side.post(&mut connection, &[write(2, local(&region, 0, bytes), remote.at(len))]);
         side.sent(&connection, 2, Status::RemoteAccess);
         side.in_error(&connection);
     } else {
-        let (memory, _region, mut window) = side.opens(&mut connection, 4096, Access::REMOTE_WRITE);
+        let (memory, _region, mut window) = side.opens(&mut connection, area, Access::REMOTE_WRITE);
         side.agree("written");
         side.invalidated(&mut connection, &mut window);
         assert!(!window.is_bound());
-        assert_eq!(bytes_of(&*memory, 0..64), [0x77; 64]);
+        untouched(&*memory, 0..len, 0x77);
         side.agree("invalidated");
         side.in_error(&connection);
-        untouched(&*memory, 64..4096, 0);
+        untouched(&*memory, len..area, 0);
     }
     side.agree("over");
     Outcome::Passed
@@ -97,9 +107,10 @@ pub(super) fn rebind_has_a_new_key<F: Fabric>(side: &mut Side<'_, F>) -> Outcome
     if side.is_active() {
         let (_memory, region) = side.region(4096, 0x77, Access::NONE);
         let (old, new) = (side.hear_range(), side.hear_range());
-        side.post(&mut connection, &[write(1, local(&region, 0, 64), new.at(0))]);
+        let bytes = side.whole_u32(64);
+        side.post(&mut connection, &[write(1, local(&region, 0, bytes), new.at(0))]);
         side.sent(&connection, 1, Status::Success);
-        side.post(&mut connection, &[write(2, local(&region, 0, 64), old.at(0))]);
+        side.post(&mut connection, &[write(2, local(&region, 0, bytes), old.at(0))]);
         side.sent(&connection, 2, Status::RemoteAccess);
     } else {
         let (memory, region) = side.open_region(8192, 0);
@@ -124,10 +135,12 @@ pub(super) fn rebind_has_a_new_key<F: Fabric>(side: &mut Side<'_, F>) -> Outcome
 pub(super) fn out_of_bounds<F: Fabric>(side: &mut Side<'_, F>) -> Outcome {
     const CASES: [(u64, u32); 6] =
         [(4096, 1), (4000, 97), (0, 4097), (u64::MAX, 1), (u64::MAX - 3, 8), (1 << 40, 64)];
+    const IN_PAGES: [(u64, u32); 4] = [(4096, 4096), (0, 8192), (u64::MAX - 4095, 4096), (1 << 40, 4096)];
     if let Some(skipped) = lacking(side, false) {
         return skipped;
     }
-    for (at, bytes) in CASES {
+    let cases = if side.in_pages() { &IN_PAGES[..] } else { &CASES };
+    for &(at, bytes) in cases {
         let mut connection = side.connect();
         if side.is_active() {
             let remote = side.hear_range();
@@ -150,8 +163,8 @@ pub(super) fn access_of_the_window<F: Fabric>(side: &mut Side<'_, F>) -> Outcome
     }
     let mut connection = side.connect();
     if side.is_active() {
-        let remote = side.hear_range();
-        write_once(side, &mut connection, remote, 0, 64, Status::RemoteAccess);
+        let (remote, bytes) = (side.hear_range(), side.whole_u32(64));
+        write_once(side, &mut connection, remote, 0, bytes, Status::RemoteAccess);
     } else {
         let (memory, _region, _window) = side.opens(&mut connection, 4096, Access::REMOTE_READ);
         side.in_error(&connection);
@@ -165,21 +178,22 @@ pub(super) fn wrong_connection<F: Fabric>(side: &mut Side<'_, F>) -> Outcome {
     if let Some(skipped) = lacking(side, false) {
         return skipped;
     }
+    let (len, area) = (side.whole(64), side.area(4096));
     let mut owner = side.connect();
     let mut other = side.connect();
     if side.is_active() {
-        let remote = side.hear_range();
-        write_once(side, &mut other, remote, 0, 64, Status::RemoteAccess);
+        let (remote, bytes) = (side.hear_range(), side.whole_u32(64));
+        write_once(side, &mut other, remote, 0, bytes, Status::RemoteAccess);
         side.agree("refused");
-        write_once(side, &mut owner, remote, 128, 64, Status::Success);
+        write_once(side, &mut owner, remote, 2 * len, bytes, Status::Success);
     } else {
-        let (memory, _region, _window) = side.opens(&mut owner, 4096, Access::REMOTE_WRITE);
+        let (memory, _region, _window) = side.opens(&mut owner, area, Access::REMOTE_WRITE);
         side.in_error(&other);
-        untouched(&*memory, 0..4096, 0);
+        untouched(&*memory, 0..area, 0);
         side.agree("refused");
         side.agree("over");
         assert_eq!(owner.state(), ConnectionState::Ready);
-        assert_eq!(bytes_of(&*memory, 128..192), [0x77; 64]);
+        untouched(&*memory, 2 * len..3 * len, 0x77);
         return Outcome::Passed;
     }
     side.agree("over");
@@ -194,10 +208,11 @@ pub(super) fn other_windows_stay<F: Fabric>(side: &mut Side<'_, F>) -> Outcome {
     if side.is_active() {
         let (_memory, region) = side.region(4096, 0x77, Access::NONE);
         let (first, second) = (side.hear_range(), side.hear_range());
-        side.post(&mut connection, &[write(1, local(&region, 0, 64), second.at(0))]);
+        let bytes = side.whole_u32(64);
+        side.post(&mut connection, &[write(1, local(&region, 0, bytes), second.at(0))]);
         side.sent(&connection, 1, Status::Success);
         side.agree("written");
-        side.post(&mut connection, &[write(2, local(&region, 0, 64), first.at(0))]);
+        side.post(&mut connection, &[write(2, local(&region, 0, bytes), first.at(0))]);
         side.sent(&connection, 2, Status::RemoteAccess);
     } else {
         // Two windows over the same bytes: only the key tells them apart.
@@ -209,8 +224,9 @@ pub(super) fn other_windows_stay<F: Fabric>(side: &mut Side<'_, F>) -> Outcome {
         side.say_range(first);
         side.say_range(second);
         side.agree("written");
-        assert_eq!(bytes_of(&*memory, 0..64), [0x77; 64]);
-        fill(&*memory, 0..64, 0);
+        let len = side.whole(64);
+        untouched(&*memory, 0..len, 0x77);
+        fill(&*memory, 0..len, 0);
         side.in_error(&connection);
         untouched(&*memory, 0..4096, 0);
     }
@@ -275,8 +291,8 @@ pub(super) fn dropped_window<F: Fabric>(side: &mut Side<'_, F>) -> Outcome {
     }
     let mut connection = side.connect();
     if side.is_active() {
-        let remote = side.hear_range();
-        write_once(side, &mut connection, remote, 0, 64, Status::RemoteAccess);
+        let (remote, bytes) = (side.hear_range(), side.whole_u32(64));
+        write_once(side, &mut connection, remote, 0, bytes, Status::RemoteAccess);
     } else {
         let (memory, region) = side.open_region(4096, 0);
         let (window, remote) = side.bound(&mut connection, &region, 0..4096, Access::REMOTE_WRITE);
@@ -298,9 +314,10 @@ pub(super) fn keys_run_out<F: Fabric>(side: &mut Side<'_, F>) -> Outcome {
         let (memory, region) = side.region(4096, 0, Access::NONE);
         memory.write(0, &pattern(64, 4));
         let (dead, last) = (side.hear_range(), side.hear_range());
-        side.post(&mut connection, &[write(1, local(&region, 0, 64), last.at(0))]);
+        let bytes = side.whole_u32(64);
+        side.post(&mut connection, &[write(1, local(&region, 0, bytes), last.at(0))]);
         side.sent(&connection, 1, Status::Success);
-        side.post(&mut connection, &[write(2, local(&region, 0, 64), dead.at(64))]);
+        side.post(&mut connection, &[write(2, local(&region, 0, bytes), dead.at(side.odd(64)))]);
         side.sent(&connection, 2, Status::RemoteAccess);
     } else {
         let (memory, region) = side.open_region(4096, 0);

@@ -4,10 +4,10 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{Mode, OFlags};
-use windlass_fabric::{Backing, Memory};
+use windlass_fabric::{Backing, Memory, copy_in, copy_out};
 
 /// A file without a name, mapped shared; it goes away with the value.
 #[derive(Debug)]
@@ -54,20 +54,11 @@ impl Scratch {
         }
     }
 
-    fn bytes(&self) -> &[AtomicU8] {
-        // SAFETY: the mapping is so long, readable and writable, and lives as long as `self`; the file is nobody else's, so it keeps its
-        // length; every access of this process goes through atomics, and a device's changes are like those of another thread.
-        unsafe { std::slice::from_raw_parts(self.map.as_ptr().cast(), self.map.len()) }
-    }
-
     fn slice(&self) -> &[AtomicU64] {
-        // SAFETY: as above; a mapping begins at a page, so it is aligned.
+        // SAFETY: the mapping is so long, readable and writable, begins at a page and lives as long as `self`; the file is nobody else's, so
+        // it keeps its length; every access of this process goes through atomics, and a device's changes are like those of another
+        // thread.
         unsafe { std::slice::from_raw_parts(self.map.as_ptr().cast(), self.map.len() / 8) }
-    }
-
-    fn range(&self, offset: u64, bytes: usize) -> &[AtomicU8] {
-        let start = usize::try_from(offset).unwrap_or(usize::MAX);
-        &self.bytes()[start..start + bytes]
     }
 
     fn word(&self, offset: u64) -> &AtomicU64 {
@@ -106,13 +97,11 @@ impl Memory for Scratch {
     }
 
     fn read(&self, offset: u64, into: &mut [u8]) {
-        let from = self.range(offset, into.len());
-        into.iter_mut().zip(from).for_each(|(byte, from)| *byte = from.load(Ordering::Relaxed));
+        copy_out(self.slice(), offset, into);
     }
 
     fn write(&self, offset: u64, from: &[u8]) {
-        let into = self.range(offset, from.len());
-        from.iter().zip(into).for_each(|(byte, into)| into.store(*byte, Ordering::Relaxed));
+        copy_in(self.slice(), offset, from);
     }
 
     fn load(&self, offset: u64) -> u64 {

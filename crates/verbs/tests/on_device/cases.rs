@@ -56,7 +56,7 @@ pub(crate) fn all() -> Vec<Case> {
         .iter()
         .map(|case| Case { name: format!("conformance_{}", case.name()), run: Box::new(|| conform(*case)) });
     let own = own.map(|(name, run)| Case { name: name.into(), run: Box::new(run) });
-    suite.chain(own).collect()
+    own.chain(suite).chain(modes::suites()).collect()
 }
 
 /// One case of the suite that every provider passes.

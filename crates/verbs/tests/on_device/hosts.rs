@@ -6,8 +6,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use windlass_fabric::conformance::{Case, Outcome, Role, StreamControl};
+use windlass_verbs::Registration;
 
-use crate::open;
+use crate::{modes, open};
 
 /// No step of a case takes so long.
 const SILENCE: Duration = Duration::from_secs(90);
@@ -35,11 +36,19 @@ pub(crate) fn run(role: Role, address: &str, words: &[String]) -> Tally {
     let mut tally = Tally::default();
     let wanted =
         |case: &&Case| words.is_empty() || words.iter().any(|word| case.name().contains(word.as_str()));
-    for case in Case::ALL.iter().filter(wanted) {
+    // On the heap; and, where there is a disk, over its files in whole pages, which needs the most of a path.
+    let disk = modes::folder_of(Registration::OdpPage).ok();
+    let rounds = [None, disk].into_iter().enumerate().filter(|(round, disk)| *round == 0 || disk.is_some());
+    let plays =
+        rounds.flat_map(|(_, disk)| Case::ALL.iter().filter(wanted).map(move |case| (disk.clone(), case)));
+    for (disk, case) in plays {
         let begun = Instant::now();
-        let ended = catch_unwind(AssertUnwindSafe(|| {
-            let fabric = open().expect("a device");
-            case.run(role, &fabric, &mut control)
+        let ended = catch_unwind(AssertUnwindSafe(|| match &disk {
+            None => case.run(role, &open().expect("a device"), &mut control),
+            Some(disk) => {
+                let fabric = modes::open(Registration::OdpPage);
+                case.run_over(role, &fabric, &mut control, &|bytes| modes::mapped(disk, bytes))
+            }
         }));
         let (how, count) = match ended {
             Ok(Outcome::Passed) => ("ok".to_string(), &mut tally.passed),
@@ -48,7 +57,8 @@ pub(crate) fn run(role: Role, address: &str, words: &[String]) -> Tally {
         };
         *count += 1;
         let seconds = begun.elapsed().as_secs_f64();
-        println!("test hosts_{role:?}_{} ... {how} ({seconds:.1} s)", case.name());
+        let mode = if disk.is_some() { "odp_page_" } else { "" };
+        println!("test hosts_{role:?}_{mode}{} ... {how} ({seconds:.1} s)", case.name());
         if tally.failed > 0 {
             break;
         }

@@ -1,11 +1,54 @@
 //! How mapped files are registered: what is chosen where, and what is refused.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use windlass_fabric::{Fabric, Transfer};
+use windlass_fabric::conformance::{Case as Conformance, Outcome, run_pair_over};
+use windlass_fabric::{Backing, Fabric, Memory, Transfer};
 use windlass_verbs::{OpenError, Reason, Registration, TrialFault, VerbsFabric, VerbsOptions};
 
-use crate::Ended;
+use crate::memory::MappedMemory;
+use crate::{Case, Ended};
+
+/// The suite over mapped files of a folder, registered one way.
+pub(crate) fn suites() -> impl Iterator<Item = Case> {
+    [Registration::Pinned, Registration::OdpPage, Registration::Staged].into_iter().flat_map(|mode| {
+        Conformance::ALL.iter().map(move |case| Case {
+            name: format!("{}_conformance_{}", mode.name().replace('-', "_"), case.name()),
+            run: Box::new(move || conform(mode, *case)),
+        })
+    })
+}
+
+fn conform(mode: Registration, case: Conformance) -> Ended {
+    let folder = match folder_of(mode) {
+        Ok(folder) => folder,
+        Err(skipped) => return skipped,
+    };
+    let outcome = run_pair_over(case, open(mode), open(mode), &|bytes| mapped(&folder, bytes));
+    match outcome {
+        Outcome::Passed => Ended::Passed,
+        Outcome::Skipped(why) => Ended::Skipped(why.into()),
+    }
+}
+
+/// Where files can be registered that way.
+pub(crate) fn folder_of(mode: Registration) -> Result<PathBuf, Ended> {
+    match mode {
+        Registration::Pinned => Ok("/dev/shm".into()),
+        Registration::Odp | Registration::OdpPage | Registration::Staged => disk(),
+    }
+}
+
+/// A fabric that registers mapped files that way, untried: the suite is the trial.
+pub(crate) fn open(mode: Registration) -> VerbsFabric {
+    let options = VerbsOptions { registration: Some(mode), ..VerbsOptions::default() };
+    VerbsFabric::open(&options).expect("a device")
+}
+
+pub(crate) fn mapped(folder: &Path, bytes: u64) -> Arc<dyn Memory> {
+    Arc::new(MappedMemory::new(folder, bytes, Backing::MappedFile))
+}
 
 /// A folder on a disk; the guest names one.
 pub(crate) fn disk() -> Result<PathBuf, Ended> {
