@@ -287,6 +287,28 @@ fn sigterm_and_sigint_end_a_member_well_and_its_socket_goes() {
     }
 }
 
+/// Both signals are there before the member can do anything about the first; and its clean end would take its time, since its heirs stand still.
+#[test]
+fn a_second_signal_ends_a_member_at_once() {
+    let mut group = Group::started();
+    let first = group.primary();
+    for number in (1..=3).filter(|number| *number != first) {
+        group.signal(number, Signal::STOP);
+    }
+    for signal in [Signal::STOP, Signal::TERM, Signal::INT, Signal::CONT] {
+        group.signal(first, signal);
+    }
+    let code = group.ended(first);
+    assert!(matches!(code, Some(130 | 143)), "{code:?}: {}", group.said(first));
+    let said = group.said(first);
+    assert!(!said.contains("the member has ended"), "{said}");
+    // Its folder is found as after a kill.
+    let folder = group.root.join(format!("m{first}"));
+    let info = windlass(&["log", "info", folder.to_str().unwrap(), "--json"]);
+    let info: Value = serde_json::from_slice(&info.stdout).unwrap();
+    assert!(info["clean_tail"].is_null(), "{info}");
+}
+
 #[test]
 fn init_writes_a_private_file_that_is_never_overwritten_and_different_each_time() {
     use std::os::unix::fs::PermissionsExt as _;

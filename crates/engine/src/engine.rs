@@ -270,7 +270,7 @@ impl Engine {
             Input::Fetched { token, valid_tail } => self.fetched(token, valid_tail),
             Input::FetchFailed { token } => self.fetch_failed(token),
             Input::Trim { to } => self.trim_wanted = self.trim_wanted.max(Some(to)),
-            Input::SnapshotInstalled { at } => self.installed = self.installed.max(Some(at)),
+            Input::SnapshotInstalled { at } => self.snapshot_installed(at),
             Input::Suspect => {
                 if self.candidacy.is_none() && self.sealing.is_none() {
                     self.campaign();

@@ -141,6 +141,13 @@ impl Geometry {
         }
     }
 
+    /// Whether a record can start at `lsn`: it is aligned, and the name of its position.
+    #[must_use]
+    #[inline]
+    pub fn is_position(self, lsn: Lsn) -> bool {
+        lsn.0.is_multiple_of(RECORD_ALIGN) && self.normalize(lsn) == lsn
+    }
+
     /// Where the record behind one at `lsn` of `record_bytes` bytes starts.
     ///
     /// # Panics
@@ -176,6 +183,17 @@ mod tests {
                 assert_eq!(g.normalize(Lsn(lsn)), Lsn(lsn));
             }
             assert!(g.normalize(Lsn(1 << 63)) > Lsn(1 << 63));
+        }
+    }
+
+    #[test]
+    fn a_record_starts_at_positions_alone() {
+        let g = Geometry::new(SEGMENT_BYTES_MIN).unwrap();
+        for good in [4096, 4104, SEGMENT_BYTES_MIN - 32, SEGMENT_BYTES_MIN + 4096] {
+            assert!(g.is_position(Lsn(good)), "{good}");
+        }
+        for bad in [0, 4088, 4097, 4100, SEGMENT_BYTES_MIN - 24, SEGMENT_BYTES_MIN, SEGMENT_BYTES_MIN + 8] {
+            assert!(!g.is_position(Lsn(bad)), "{bad}");
         }
     }
 

@@ -227,6 +227,19 @@ pub enum TrimError {
     Failed(Failure),
 }
 
+/// Why a checkpoint is not taken for the start of a log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SnapshotError {
+    /// Name the end of the last record that the checkpoint knows of.
+    #[error(
+        "no record starts or ends at LSN {lsn}: name the end of the last record that the checkpoint knows of"
+    )]
+    NoPosition {
+        /// What was named.
+        lsn: Lsn,
+    },
+}
+
 /// Why the log was not cut.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TruncateError {

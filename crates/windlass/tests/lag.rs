@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use support::{Group, PATIENCE, append_all, read_all};
 use windlass::engine::{Event, PeerStatus};
-use windlass::{Level, NodeEvent};
+use windlass::{Level, Lsn, NodeEvent, SnapshotError};
 
 fn payload(number: u64) -> Vec<u8> {
     let mut bytes = number.to_le_bytes().to_vec();
@@ -92,13 +92,18 @@ fn beyond_the_retention_a_member_needs_a_snapshot_and_goes_on_behind_it() {
     // The application's checkpoint reaches up to here.
     let checkpoint = append_all(&log, std::iter::once(b"checkpoint".to_vec()), Level::Durable);
     assert!(checkpoint >= from);
-    group.node(third).snapshot_installed(checkpoint);
+    // Where no record can start nothing begins.
+    for lsn in [checkpoint.0 + 1, 0] {
+        let refused = group.node(third).snapshot_installed(Lsn(lsn));
+        assert_eq!(refused, Err(SnapshotError::NoPosition { lsn: Lsn(lsn) }));
+    }
+    group.node(third).snapshot_installed(checkpoint).unwrap();
     let end = append_all(&log, (0..50).map(payload), Level::Durable);
     let deadline = Instant::now() + PATIENCE;
     while group.node(third).status().durable < end {
         // A checkpoint may have been refused because the tail that the member knew lay before it.
         if let Some(NodeEvent::Group(Event::SnapshotNeeded { .. })) = of_third.try_next() {
-            group.node(third).snapshot_installed(checkpoint);
+            group.node(third).snapshot_installed(checkpoint).unwrap();
         }
         assert!(Instant::now() < deadline, "it does not go on: {:#?}", group.statuses());
         std::thread::sleep(Duration::from_millis(20));

@@ -1,10 +1,22 @@
 //! A backup whose missing range is released everywhere: the application's checkpoint stands for it, the log starts again.
 
+use windlass_log::Lsn;
+
 use super::Engine;
 use crate::history::trim;
 use crate::{Command, Event, Persisted, Token};
 
 impl Engine {
+    /// The application's word. Where no record can start no log begins.
+    pub(super) fn snapshot_installed(&mut self, at: Lsn) {
+        if self.core.config.geometry.is_position(at) {
+            self.installed = self.installed.max(Some(at));
+        } else if let Some(offer) = &self.snapshot {
+            let (primary, from) = (offer.primary, offer.trimmed);
+            self.core.event(Event::SnapshotNeeded { primary, from });
+        }
+    }
+
     /// Starts the log again at the checkpoint, once nothing else is being made durable: the input is kept until then.
     pub(super) fn pump_snapshot(&mut self) {
         let is_leading = self.tenure.is_some() || self.sealing.is_some() || self.candidacy.is_some();

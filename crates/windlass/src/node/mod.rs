@@ -39,7 +39,7 @@ use crate::clock::MonotonicClock;
 use crate::commit::{CommitError, Committed, Level, Stopped};
 use crate::control::{ControlError, ControlOptions, TcpControl, Terms};
 use crate::driver::{self, Driver, DriverError, DriverOptions, GroupMeters, GroupMetrics, Port, Request};
-use crate::error::{AppendError, Outcome, ReadError, TrimError};
+use crate::error::{AppendError, Outcome, ReadError, SnapshotError, TrimError};
 use crate::log::{Log, random_surroundings};
 use crate::metrics::{Meters, MetricsSnapshot};
 
@@ -446,9 +446,18 @@ impl Node {
     }
 
     /// The application has installed a checkpoint that stands for everything below `at`, after
-    /// [`windlass_engine::Event::SnapshotNeeded`].
-    pub fn snapshot_installed(&self, at: Lsn) {
+    /// [`windlass_engine::Event::SnapshotNeeded`]. `at` is the end of the last record that the checkpoint knows of.
+    ///
+    /// # Errors
+    ///
+    /// [`SnapshotError`]: another LSN; nothing was asked for. One inside a record is found out only when the primary sends what is there: this
+    /// member then doesn't catch up, and its lines say so.
+    pub fn snapshot_installed(&self, at: Lsn) -> Result<(), SnapshotError> {
+        if !self.inner.store.geometry().is_position(at) {
+            return Err(SnapshotError::NoPosition { lsn: at });
+        }
         self.ask(Input::SnapshotInstalled { at });
+        Ok(())
     }
 
     /// As primary: gives the tenure to this member without waiting for suspicion. The role events tell how it went.
