@@ -199,3 +199,30 @@ fn silent_strangers_in_any_number_keep_no_member_out() {
     }
     assert!(closed >= 2 * HANDSHAKES_MAX, "only {closed} made room");
 }
+
+/// The listener's last word is one byte. Whoever proves all and then keeps it back is dialled again after the handshake's time.
+#[test]
+fn a_listener_that_never_welcomes_is_dialled_again() {
+    let mut sites = sites(2);
+    let ControlOptions { me, members, log_id, identity, terms, secret, listener, logger } =
+        options(&mut sites, 0);
+    let mut b = TcpControl::start(options(&mut sites, 1), || {}).unwrap();
+    let state = Mutex::new(State { peers: Peers::new(), events: VecDeque::new(), said: BTreeMap::new() });
+    let wake = Box::new(|| {});
+    let is_news = AtomicBool::new(false);
+    let shared = Shared { me, members, log_id, identity, terms, secret, logger, wake, state, is_news };
+    listener.set_nonblocking(true).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (first, second) = runtime.block_on(async {
+        let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+        let mut greeted = Vec::new();
+        while greeted.len() < 2 {
+            let (stream, _) = timeout(WAIT, listener.accept()).await.expect("dialled again").unwrap();
+            // One that a busy machine was too slow for counts for nothing.
+            greeted.extend(greet(&shared, stream, End::Listener, None).await);
+        }
+        (greeted.remove(0), greeted.remove(0))
+    });
+    assert_eq!((first.1.from, second.1.from), (MemberId(1), MemberId(1)));
+    assert_eq!(b.poll(), None, "nobody was connected");
+}
