@@ -36,7 +36,9 @@ impl VerbsWaker {
 
     /// Takes a wake that came while nobody slept: whether there was one. One load where there is none.
     pub(crate) fn take(&self) -> bool {
-        self.bell.state.load(Ordering::Relaxed) == WOKEN && self.end()
+        // Nobody sleeps, so nothing was written to the descriptor.
+        self.bell.state.load(Ordering::Relaxed) == WOKEN
+            && self.bell.state.swap(IDLE, Ordering::AcqRel) == WOKEN
     }
 
     /// Begins a wait, unless a wake came before it, which this consumes.
@@ -86,6 +88,16 @@ mod tests {
         let waker = VerbsWaker::new().unwrap();
         waker.clone().wake();
         assert!(!waker.begin(), "the wake was lost");
+        assert!(waker.begin(), "the wake was counted twice");
+        assert!(!waker.end());
+    }
+
+    #[test]
+    fn a_wake_while_nobody_sleeps_is_taken_once() {
+        let waker = VerbsWaker::new().unwrap();
+        assert!(!waker.take());
+        waker.clone().wake();
+        assert!(waker.take() && !waker.take());
         assert!(waker.begin(), "the wake was counted twice");
         assert!(!waker.end());
     }

@@ -14,10 +14,10 @@ use windlass_verbs::{VerbsFabric, VerbsRegion};
 
 use crate::memory::MappedMemory;
 use crate::pair::{End, connect};
-use crate::{Case, Ended, modes, open};
+use crate::{Case, Ended, modes, open, revoking, waiting};
 
-const PAGE: u64 = 4096;
-const OPEN: Access = Access::REMOTE_WRITE;
+pub(crate) const PAGE: u64 = 4096;
+pub(crate) const OPEN: Access = Access::REMOTE_WRITE;
 
 /// What a case does.
 type Play = fn() -> Ended;
@@ -37,6 +37,24 @@ pub(crate) fn all() -> Vec<Case> {
         ("parts_are_dropped_in_any_order", parts_are_dropped_in_any_order),
         ("room_of_destroyed_connections_comes_back", room_of_destroyed_connections_comes_back),
     ];
+    let revoking: [(&str, Play); 4] = [
+        (
+            "kind_66_a_flushed_invalidation_frees_the_window",
+            revoking::kind_66_a_flushed_invalidation_frees_the_window,
+        ),
+        (
+            "a_window_of_a_connection_in_error_is_closed_by_dropping_it",
+            revoking::a_window_of_a_connection_in_error_is_closed_by_dropping_it,
+        ),
+        (
+            "kind_66_a_used_up_window_is_replaced_by_one_with_other_keys",
+            revoking::kind_66_a_used_up_window_is_replaced_by_one_with_other_keys,
+        ),
+        (
+            "kind_65_without_windows_the_connection_and_the_region_are_ended",
+            revoking::kind_65_without_windows_the_connection_and_the_region_are_ended,
+        ),
+    ];
     let modes: [(&str, Play); 3] = [
         (
             "kind_61_the_mode_is_chosen_by_trial_in_the_folder",
@@ -51,12 +69,12 @@ pub(crate) fn all() -> Vec<Case> {
             modes::a_configured_mode_that_misplaces_bytes_is_refused,
         ),
     ];
-    let own = own.into_iter().chain(modes);
+    let own = own.into_iter().chain(revoking).chain(modes);
     let suite = conformance::Case::ALL
         .iter()
         .map(|case| Case { name: format!("conformance_{}", case.name()), run: Box::new(|| conform(*case)) });
     let own = own.map(|(name, run)| Case { name: name.into(), run: Box::new(run) });
-    own.chain(suite).chain(modes::suites()).collect()
+    own.chain(suite).chain(modes::suites()).chain(waiting::cases()).collect()
 }
 
 /// One case of the suite that every provider passes.
@@ -68,21 +86,25 @@ fn conform(case: conformance::Case) -> Ended {
     }
 }
 
-fn region(fabric: &VerbsFabric, memory: &Arc<impl Memory + 'static>, access: Access) -> VerbsRegion {
+pub(crate) fn region(
+    fabric: &VerbsFabric,
+    memory: &Arc<impl Memory + 'static>,
+    access: Access,
+) -> VerbsRegion {
     fabric.register(Arc::clone(memory) as Arc<dyn Memory>, access).expect("a region")
 }
 
-fn target(fabric: &VerbsFabric) -> (Arc<HeapMemory>, VerbsRegion) {
+pub(crate) fn target(fabric: &VerbsFabric) -> (Arc<HeapMemory>, VerbsRegion) {
     let memory = Arc::new(HeapMemory::new(4 * PAGE));
     let region = region(fabric, &memory, Access::LOCAL_WRITE | Access::WINDOW_BIND);
     (memory, region)
 }
 
-fn write<'a>(id: u64, bytes: &'a [u8], to: Remote) -> Request<'a, VerbsRegion> {
+pub(crate) fn write<'a>(id: u64, bytes: &'a [u8], to: Remote) -> Request<'a, VerbsRegion> {
     Request { id, operation: Operation::Write { source: Source::Inline(bytes), to }, signalled: true }
 }
 
-fn bytes_of(memory: &dyn Memory, offset: u64, len: usize) -> Vec<u8> {
+pub(crate) fn bytes_of(memory: &dyn Memory, offset: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     memory.read(offset, &mut bytes);
     bytes

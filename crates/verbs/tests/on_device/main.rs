@@ -10,6 +10,8 @@ mod hosts;
 mod memory;
 mod modes;
 mod pair;
+mod revoking;
+mod waiting;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;

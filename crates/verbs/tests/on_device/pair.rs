@@ -5,9 +5,7 @@ use std::time::{Duration, Instant};
 use windlass_fabric::{
     Completion, CompletionQueue, Connection, ConnectionOptions, ConnectionState, Fabric, Status,
 };
-use windlass_verbs::{VerbsCompletionQueue, VerbsConnection, VerbsFabric};
-
-use crate::open;
+use windlass_verbs::{VerbsCompletionQueue, VerbsConnection, VerbsFabric, VerbsOptions};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -18,7 +16,11 @@ pub(crate) struct End {
 
 impl End {
     pub(crate) fn new() -> End {
-        let fabric = open().expect("a device");
+        End::with(&VerbsOptions::default())
+    }
+
+    pub(crate) fn with(options: &VerbsOptions) -> End {
+        let fabric = VerbsFabric::open(options).expect("a device");
         let queue = fabric.completion_queue(256).expect("a completion queue");
         End { fabric, queue }
     }
