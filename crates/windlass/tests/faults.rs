@@ -304,26 +304,45 @@ fn waiting_for_room_ends_at_the_deadline_or_when_the_helper_has_come() {
     let disk = TestDisk::new();
     // Without threads nobody prepares segments but those who step.
     let log = create(&disk, options());
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    // Each form that waits: a record, a batch, a reservation, each on a thread and as a future. All take the same room.
+    type Form = fn(&Log, Instant) -> Result<Lsn, AppendError>;
+    fn future<T>(future: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(future)
+    }
+    let forms: [Form; 6] = [
+        |log, until| log.append_wait_blocking(&[1; 1000], until).map(|appended| appended.end),
+        |log, until| future(log.append_wait(&[1; 1000], until)).map(|appended| appended.end),
+        |log, until| {
+            log.append_batch_wait_blocking(&[&[1; 400], &[2; 576]], until).map(|appended| appended.end)
+        },
+        |log, until| {
+            future(log.append_batch_wait(&[&[1; 400], &[2; 576]], until)).map(|appended| appended.end)
+        },
+        |log, until| log.reserve_wait_blocking(1000, until).map(|reservation| reservation.publish().end),
+        |log, until| future(log.reserve_wait(1000, until)).map(|reservation| reservation.publish().end),
+    ];
     while log.append(&[1; 1000]).is_ok() {}
-    let soon = || Instant::now() + Duration::from_millis(20);
-    assert!(matches!(log.append_wait_blocking(&[1; 1000], soon()), Err(AppendError::Deadline { .. })));
-    assert!(matches!(
-        runtime.block_on(log.append_wait(&[1; 1000], soon())),
-        Err(AppendError::Deadline { .. })
-    ));
-    let late = || Instant::now() + Duration::from_secs(20);
-    std::thread::scope(|scope| {
-        let blocked = scope.spawn(|| log.append_wait_blocking(&[1; 1000], late()));
-        let awaited = scope.spawn(|| {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-            runtime.block_on(log.append_wait(&[1; 1000], late()))
-        });
+    let tail = log.info().tail;
+    for form in forms {
+        let error = form(&log, Instant::now() + Duration::from_millis(10)).unwrap_err();
+        assert!(matches!(error, AppendError::Deadline { .. }), "{error}");
+    }
+    assert_eq!(log.info().tail, tail, "nothing was appended");
+    let late = Instant::now() + Duration::from_secs(60);
+    let ends: std::collections::BTreeSet<Lsn> = std::thread::scope(|scope| {
+        let log = &log;
+        let waiting = forms.map(|form| scope.spawn(move || form(log, late).unwrap()));
         std::thread::sleep(Duration::from_millis(10));
-        help(&log);
-        blocked.join().unwrap().unwrap();
-        awaited.join().unwrap().unwrap();
+        help(log);
+        waiting.into_iter().map(|form| form.join().unwrap()).collect()
     });
+    assert_eq!(ends.len(), forms.len());
+    // What waiting can't mend is answered at once.
+    let longest = usize::try_from(log.payload_bytes_max()).unwrap();
+    let refused = log.append_batch_wait_blocking(&[&vec![1; longest]], late).unwrap_err();
+    assert!(matches!(refused, AppendError::TooLarge { .. }), "{refused}");
+    let refused = log.reserve_wait_blocking(longest + 1, late).map(|_| ()).unwrap_err();
+    assert!(matches!(refused, AppendError::TooLarge { .. }), "{refused}");
     log.close().unwrap();
 }
 

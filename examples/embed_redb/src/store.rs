@@ -165,12 +165,11 @@ impl Store {
         let deadline = Instant::now() + ROOM_LIMIT;
         loop {
             let appended = match items.as_slice() {
-                [one] => self.log.append(one),
-                several => self.log.append_batch(several),
+                [one] => self.log.append_wait_blocking(one, deadline),
+                several => self.log.append_batch_wait_blocking(several, deadline),
             };
             match appended {
                 Ok(appended) => return Ok(appended.end),
-                Err(AppendError::NotReady { .. }) if Instant::now() < deadline => {}
                 // The log's cap is reached: what the tables have needn't stay in it.
                 Err(AppendError::Full { .. }) if Instant::now() < deadline => {
                     self.checkpoint()?;

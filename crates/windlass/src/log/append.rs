@@ -67,27 +67,7 @@ impl Log {
     ///
     /// As [`Log::append`], with `Deadline` in place of `NotReady`.
     pub fn append_wait_blocking(&self, payload: &[u8], deadline: Instant) -> Result<Appended, AppendError> {
-        loop {
-            let (needed, ready) = match self.append_or_wait(payload)? {
-                Ok(appended) => return Ok(appended),
-                Err(wait) => wait,
-            };
-            match wait_blocking(
-                &self.tenure.watermarks.ready,
-                ready,
-                Level::Buffered,
-                Who::Observer,
-                Some(deadline),
-            ) {
-                // Stopped: the next append says why.
-                Ok(())
-                | Err(CommitError::Failed { .. } | CommitError::Fenced { .. } | CommitError::Closed { .. }) =>
-                    {}
-                Err(CommitError::Deadline { .. } | CommitError::NoGroup | CommitError::BeyondTail { .. }) => {
-                    return Err(self.deadline(needed));
-                }
-            }
-        }
+        self.wait_ready_blocking(deadline, || self.append(payload))
     }
 
     /// As [`Log::append_wait_blocking`], as a future. The append happens within a poll: whoever drops the future before it is ready
@@ -101,9 +81,105 @@ impl Log {
     ///
     /// May be dropped at any point.
     pub async fn append_wait(&self, payload: &[u8], deadline: Instant) -> Result<Appended, AppendError> {
+        self.wait_ready(deadline, || self.append(payload)).await
+    }
+
+    /// [`Log::append_batch`] that waits like [`Log::append_wait_blocking`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Log::append_batch`], with `Deadline` in place of `NotReady`.
+    pub fn append_batch_wait_blocking(
+        &self,
+        items: &[&[u8]],
+        deadline: Instant,
+    ) -> Result<Appended, AppendError> {
+        self.wait_ready_blocking(deadline, || self.append_batch(items))
+    }
+
+    /// [`Log::append_batch`] that waits like [`Log::append_wait`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Log::append_batch_wait_blocking`].
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped at any point.
+    pub async fn append_batch_wait(
+        &self,
+        items: &[&[u8]],
+        deadline: Instant,
+    ) -> Result<Appended, AppendError> {
+        self.wait_ready(deadline, || self.append_batch(items)).await
+    }
+
+    /// [`Log::reserve`] that waits like [`Log::append_wait_blocking`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Log::reserve`], with `Deadline` in place of `NotReady`.
+    pub fn reserve_wait_blocking(
+        &self,
+        payload_bytes: usize,
+        deadline: Instant,
+    ) -> Result<Reservation<'_>, AppendError> {
+        self.wait_ready_blocking(deadline, || self.reserve(payload_bytes))
+    }
+
+    /// [`Log::reserve`] that waits like [`Log::append_wait`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Log::reserve_wait_blocking`].
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped at any point: nothing is reserved before the future is ready.
+    pub async fn reserve_wait(
+        &self,
+        payload_bytes: usize,
+        deadline: Instant,
+    ) -> Result<Reservation<'_>, AppendError> {
+        self.wait_ready(deadline, || self.reserve(payload_bytes)).await
+    }
+
+    fn wait_ready_blocking<T>(
+        &self,
+        deadline: Instant,
+        attempt: impl Fn() -> Result<T, AppendError>,
+    ) -> Result<T, AppendError> {
         loop {
-            let (needed, ready) = match self.append_or_wait(payload)? {
-                Ok(appended) => return Ok(appended),
+            let (needed, ready) = match self.attempt_or_wait(&attempt)? {
+                Ok(done) => return Ok(done),
+                Err(wait) => wait,
+            };
+            match wait_blocking(
+                &self.tenure.watermarks.ready,
+                ready,
+                Level::Buffered,
+                Who::Observer,
+                Some(deadline),
+            ) {
+                // Stopped: the next attempt says why.
+                Ok(())
+                | Err(CommitError::Failed { .. } | CommitError::Fenced { .. } | CommitError::Closed { .. }) =>
+                    {}
+                Err(CommitError::Deadline { .. } | CommitError::NoGroup | CommitError::BeyondTail { .. }) => {
+                    return Err(self.deadline(needed));
+                }
+            }
+        }
+    }
+
+    async fn wait_ready<T>(
+        &self,
+        deadline: Instant,
+        attempt: impl Fn() -> Result<T, AppendError>,
+    ) -> Result<T, AppendError> {
+        loop {
+            let (needed, ready) = match self.attempt_or_wait(&attempt)? {
+                Ok(done) => return Ok(done),
                 Err(wait) => wait,
             };
             let reached = Reached::new(self.tenure.watermarks.ready.clone(), ready, Who::Observer);
@@ -113,12 +189,15 @@ impl Log {
         }
     }
 
-    /// An append, or the end it would have reached and the ready mark to wait for.
-    fn append_or_wait(&self, payload: &[u8]) -> Result<Result<Appended, (Lsn, Lsn)>, AppendError> {
-        // Before the append: a segment installed in between ends the wait at once.
+    /// An attempt, or the end it would have reached and the ready mark to wait for.
+    fn attempt_or_wait<T>(
+        &self,
+        attempt: impl Fn() -> Result<T, AppendError>,
+    ) -> Result<Result<T, (Lsn, Lsn)>, AppendError> {
+        // Before the attempt: a segment installed in between ends the wait at once.
         let ready = self.tenure.handoff.ready();
-        match self.append(payload) {
-            Ok(appended) => Ok(Ok(appended)),
+        match attempt() {
+            Ok(done) => Ok(Ok(done)),
             Err(AppendError::NotReady { needed }) => Ok(Err((needed, Lsn(ready.0 + 1)))),
             Err(error) => Err(error),
         }
