@@ -311,7 +311,7 @@ impl MetricsSnapshot {
     }
 }
 
-fn write_histogram(
+pub(crate) fn write_histogram(
     text: &mut String,
     name: &str,
     help: &str,

@@ -285,8 +285,14 @@ fn a_trim_in_a_group_is_checked_and_reaches_every_member() {
     group.wait_durable(end);
     for at in 0..3 {
         assert_eq!(read_all(group.node(at)).len(), 10, "member {at}");
-        let text = group.node(at).metrics().group.to_prometheus("member=\"x\"");
+        let metrics = group.node(at).metrics().group;
+        let text = metrics.to_prometheus("member=\"x\"");
         assert!(text.contains("windlass_group_batches_total{member=\"x\"} "), "{text}");
+        let takeovers =
+            format!("windlass_group_takeover_seconds_count{{member=\"x\"}} {}\n", metrics.takeovers);
+        assert!(text.contains(&takeovers), "each tenure that began was timed: {text}");
+        assert!(metrics.takeovers == 0 || metrics.takeover_ns.max > 0);
+        assert_eq!(metrics.batch_bytes.count, metrics.batches);
     }
 }
 

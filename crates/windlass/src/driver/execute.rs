@@ -168,9 +168,7 @@ where
                 let now = self.now();
                 self.news.role(&self.options.logger, role, epoch, now);
                 let log = if role == Role::Primary { self.log.clone() } else { None };
-                if role == Role::Primary {
-                    self.group_meters.takeovers.add(1);
-                }
+                self.count_takeover(role, now);
                 self.events.push_back(DriverEvent::Role { role, epoch, log });
             }
             Event::Refused { peer, reason } => {
@@ -194,6 +192,21 @@ where
                 super::news::event(&self.options.logger, &event);
                 self.events.push_back(DriverEvent::Engine(event));
             }
+        }
+    }
+
+    fn count_takeover(&mut self, role: Role, now: u64) {
+        match role {
+            Role::Candidate => {
+                self.candidate_since.get_or_insert(now);
+            }
+            Role::Primary => {
+                self.group_meters.takeovers.add(1);
+                if let Some(since) = self.candidate_since.take() {
+                    self.group_meters.takeover_ns.record(now.saturating_sub(since));
+                }
+            }
+            Role::Backup | Role::Sealing | Role::Stopped => self.candidate_since = None,
         }
     }
 

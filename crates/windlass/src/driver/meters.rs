@@ -1,6 +1,6 @@
 //! What a member of a group counts beyond its log.
 
-use crate::metrics::{Counter, Histogram, HistogramSnapshot};
+use crate::metrics::{Counter, Histogram, HistogramSnapshot, write_histogram};
 
 /// Counted while the driver runs.
 #[derive(Debug, Default)]
@@ -11,6 +11,7 @@ pub(crate) struct GroupMeters {
     pub(crate) parses: Counter,
     pub(crate) parsed_records: Counter,
     pub(crate) takeovers: Counter,
+    pub(crate) takeover_ns: Histogram,
     pub(crate) step_downs: Counter,
     pub(crate) sessions: Counter,
     pub(crate) sessions_broken: Counter,
@@ -37,6 +38,8 @@ pub struct GroupMetrics {
     pub parsed_records: u64,
     /// Tenures begun by this member.
     pub takeovers: u64,
+    /// How long each took, from when this member became a candidate to its epoch-start record, in nanoseconds. What was suspected before is not in it.
+    pub takeover_ns: HistogramSnapshot,
     /// Tenures of this member that ended.
     pub step_downs: u64,
     /// Sessions made, at either end.
@@ -86,6 +89,12 @@ impl GroupMetrics {
                  windlass_group_{name}_total{braces} {value}"
             );
         }
+        for (name, help, histogram, unit) in [
+            ("group_takeover_seconds", "From candidate to primary.", &self.takeover_ns, 1e-9),
+            ("group_batch_bytes", "Log bytes of a batch.", &self.batch_bytes, 1.0),
+        ] {
+            write_histogram(&mut text, name, help, histogram, unit, labels);
+        }
         text
     }
 }
@@ -99,6 +108,7 @@ impl GroupMeters {
             parses: self.parses.value(),
             parsed_records: self.parsed_records.value(),
             takeovers: self.takeovers.value(),
+            takeover_ns: self.takeover_ns.snapshot(),
             step_downs: self.step_downs.value(),
             sessions: self.sessions.value(),
             sessions_broken: self.sessions_broken.value(),

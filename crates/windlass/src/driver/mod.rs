@@ -201,6 +201,8 @@ pub struct Driver<F: Fabric, D: Disk, C, N, X> {
     flush_since: u64,
     unsound: quiet::Unsound,
     full_disk: full::FullDisk,
+    /// Since when this member is a candidate.
+    candidate_since: Option<u64>,
     identity: Identity,
     folder: PathBuf,
     options: DriverOptions,
@@ -318,6 +320,7 @@ where
             flush_since: 0,
             unsound: quiet::Unsound::default(),
             full_disk: full::FullDisk::new(nanos(options.full_disk_limit)),
+            candidate_since: None,
             identity: options.config.identity,
             folder,
             news: News::new(&options.config, now),
