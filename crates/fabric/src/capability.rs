@@ -20,6 +20,12 @@ impl Access {
     /// no window takes back. Where there are windows leave them out.
     pub const WINDOW_BIND: Self = Self(8);
 
+    /// The flags of both.
+    #[must_use]
+    pub const fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
     /// Whether every flag of `other` is set.
     #[must_use]
     pub const fn contains(self, other: Self) -> bool {

@@ -94,10 +94,12 @@ pub use log::{
 pub use metrics::{HistogramSnapshot, MetricsSnapshot};
 #[cfg(feature = "tcp")]
 pub use node::{
-    BarrierError, Node, NodeCloseError, NodeError, NodeEvent, NodeEvents, NodeInfo, NodeMetrics, NodeOptions,
-    NodeReader, NotPrimary, PumpMode,
+    BarrierError, FabricChoice, Node, NodeCloseError, NodeError, NodeEvent, NodeEvents, NodeInfo,
+    NodeMetrics, NodeOptions, NodeReader, NotPrimary, PumpMode,
 };
 pub use options::Options;
 pub use windlass_engine as engine;
 pub use windlass_log::{Class, Epoch, LogId, Lsn, MemberId, OpenMode, Row};
 pub use windlass_store as store;
+#[cfg(feature = "verbs")]
+pub use windlass_verbs as verbs;

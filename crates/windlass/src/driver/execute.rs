@@ -3,13 +3,13 @@
 use slog::{info, warn};
 use windlass_engine::{Command, Event, FenceQuorum, Input, LsnRange, Role, Session, Token};
 use windlass_fabric::Fabric;
-use windlass_log::{EpochHistory, Lsn, MemberId};
+use windlass_log::{EpochHistory, Lsn, MemberId, SEGMENT_HEADER_BYTES};
 use windlass_store::disk::Disk;
 
 use super::executor::{Change, Executor, Job, Work};
 use super::lead::Lead;
 use super::local::Scanned;
-use super::memory::SegmentError;
+use super::memory::{SegmentError, Use};
 use super::outgoing::{SessionError, parts};
 use super::sessions::{PendingFetch, PendingGrant};
 use super::{Driver, DriverEvent, REVOKE_NS, SESSION_NS, state};
@@ -360,7 +360,7 @@ where
         let mut segments = [None, None];
         for (at, part) in parts(geometry, range).into_iter().flatten().enumerate() {
             let number = geometry.segment_of(part.start);
-            segments[at] = Some(self.local.segment(&self.fabric, number)?);
+            segments[at] = Some(self.local.segment(&self.fabric, number, Use::Send)?);
         }
         // A session that is gone was reported: its orders are void.
         let Some(link) = self.sessions.outgoing(peer, session, Purpose::Replicate) else { return Ok(()) };
@@ -453,7 +453,7 @@ where
             if grant.range.is_empty() {
                 break;
             }
-            match self.local.segment(&self.fabric, number) {
+            match self.local.segment(&self.fabric, number, Use::Receive) {
                 Ok(segment) => opened.push((number, segment)),
                 Err(SegmentError::NotReady { .. }) => is_whole = false,
                 Err(error) => return Err(error.into()),
@@ -470,6 +470,9 @@ where
             link.close_below(first)?;
         }
         for (number, segment) in opened {
+            if grant.purpose == Purpose::Fetch {
+                segment.show(pages_of(self.local.geometry(), number, grant.range));
+            }
             if !link.has(number) {
                 link.open(&self.fabric, number, segment)?;
             }
@@ -483,7 +486,7 @@ where
         let (first, last) = self.sessions.segments_of(fetch.range);
         let mut segments = Vec::new();
         for number in first..=last {
-            match self.local.segment(&self.fabric, number) {
+            match self.local.segment(&self.fabric, number, Use::Receive) {
                 Ok(segment) => segments.push(segment),
                 Err(SegmentError::NotReady { .. }) => {}
                 Err(error) => return Err(error.into()),
@@ -503,4 +506,12 @@ where
         link.fetch(fetch.token, fetch.range, segments, now + SESSION_NS);
         Ok(true)
     }
+}
+
+/// The pages of a segment that a range touches, in bytes from its start: a peer may read whole pages.
+fn pages_of(geometry: windlass_log::Geometry, number: u64, range: LsnRange) -> std::ops::Range<u64> {
+    let base = geometry.base(number).0;
+    let start = range.start.0.saturating_sub(base).max(SEGMENT_HEADER_BYTES);
+    let end = range.end.0.saturating_sub(base).min(geometry.segment_bytes());
+    start / SEGMENT_HEADER_BYTES * SEGMENT_HEADER_BYTES..end.next_multiple_of(SEGMENT_HEADER_BYTES).max(start)
 }

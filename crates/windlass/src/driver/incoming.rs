@@ -293,7 +293,7 @@ impl<F: Fabric> Incoming<F> {
             }
             let id = work::id(WorkKind::Bind, *number);
             let range = granted.range.clone();
-            let region = &granted.segment.region;
+            let region = granted.segment.target();
             granted.key = Some(self.connection.bind(id, &mut granted.window, region, range, access)?);
         }
         Ok(())

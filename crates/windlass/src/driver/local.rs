@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use windlass_fabric::Fabric;
-use windlass_log::{EpochHistory, Fetched, Geometry, Image, LogId, Lsn, Scan, Shape, Step, StopReason};
+use windlass_log::{
+    EpochHistory, Fetched, Geometry, Image, LogId, Lsn, SEGMENT_HEADER_BYTES, Scan, Shape, Step, StopReason,
+};
 use windlass_store::disk::Disk;
 use windlass_store::{MemoryError, PrepareError, Store};
 
 use super::executor::{Executor, Job, Work};
-use super::memory::{Segment, SegmentError, Segments};
+use super::memory::{Segment, SegmentError, Segments, Use};
 
 /// Registered segments beyond which cold ones are let go before another one is had.
 const SEGMENTS_KEPT: usize = 32;
@@ -18,7 +20,7 @@ const RETRY_NS: u64 = 100_000_000;
 /// The local log. See the module.
 pub(crate) struct Local<F: Fabric, D: Disk> {
     pub(crate) store: Arc<Store<D>>,
-    pub(crate) segments: Segments<F>,
+    pub(crate) segments: Segments<F, D>,
     geometry: Geometry,
     log_id: LogId,
     /// The history saved last.
@@ -40,22 +42,22 @@ struct Preparing {
     failure: Option<PrepareError>,
 }
 
-/// The segments' memory as an image to scan.
-struct Mapped<'a, F: Fabric, D: Disk> {
-    segments: &'a mut Segments<F>,
+/// What has arrived, as an image to scan: the segments' memory, or that of their images.
+struct Arrived<'a, F: Fabric, D: Disk> {
+    segments: &'a mut Segments<F, D>,
     fabric: &'a F,
     store: &'a Store<D>,
     geometry: Geometry,
 }
 
-impl<F: Fabric, D: Disk> Image for Mapped<'_, F, D> {
+impl<F: Fabric, D: Disk> Image for Arrived<'_, F, D> {
     type Error = SegmentError;
 
     fn read(&mut self, lsn: Lsn, into: &mut [u8]) -> Result<Fetched, SegmentError> {
         let number = self.geometry.segment_of(lsn);
-        match self.segments.obtain(self.fabric, self.store, number) {
+        match self.segments.obtain(self.fabric, self.store, number, Use::Scan) {
             Ok(segment) => {
-                segment.memory.copy_out(self.geometry.offset_of(lsn), into);
+                segment.copy_arrived(self.geometry.offset_of(lsn), into);
                 Ok(Fetched::Whole)
             }
             Err(SegmentError::NotReady { .. } | SegmentError::Store(MemoryError::Purged { .. })) => {
@@ -75,12 +77,24 @@ pub(crate) struct Scanned {
 }
 
 impl<F: Fabric, D: Disk> Local<F, D> {
-    pub(crate) fn new(store: Arc<Store<D>>, history: EpochHistory, tail: Lsn) -> Local<F, D> {
+    pub(crate) fn new(
+        store: Arc<Store<D>>,
+        segments: Segments<F, D>,
+        history: EpochHistory,
+        tail: Lsn,
+    ) -> Local<F, D> {
         let (geometry, log_id) = (store.geometry(), store.log_id());
         let scan = Scan::new(Shape { geometry, log_id, history: history.clone() }, tail, None);
         let preparing =
             Preparing { busy: None, idle_at: None, needed: 0, is_due: true, retry_at_ns: 0, failure: None };
-        Local { store, segments: Segments::new(), geometry, log_id, history, scan, preparing }
+        Local { store, segments, geometry, log_id, history, scan, preparing }
+    }
+
+    /// Takes over what the process before has left in images: it was placed, so it is part of this log. The valid tail.
+    pub(crate) fn adopt(&mut self, fabric: &F) -> Result<Lsn, SegmentError> {
+        let tail = self.valid_tail();
+        let is_left = self.segments.last_left().is_some_and(|last| last >= self.geometry.segment_of(tail));
+        if is_left { Ok(self.scan(fabric, None)?.valid_tail) } else { Ok(tail) }
     }
 
     pub(crate) fn geometry(&self) -> Geometry {
@@ -107,7 +121,7 @@ impl<F: Fabric, D: Disk> Local<F, D> {
         let from = self.scan.at();
         self.scan.set_until(until.unwrap_or(Lsn(u64::MAX)).max(from));
         let mut image =
-            Mapped { segments: &mut self.segments, fabric, store: &self.store, geometry: self.geometry };
+            Arrived { segments: &mut self.segments, fabric, store: &self.store, geometry: self.geometry };
         let mut records = 0;
         loop {
             match self.scan.step(&mut image) {
@@ -117,25 +131,50 @@ impl<F: Fabric, D: Disk> Local<F, D> {
                         // What was copied out here may change: the next look takes it afresh.
                         self.restart(stop.lsn);
                     }
+                    self.keep(fabric, from, stop.lsn)?;
                     return Ok(Scanned { valid_tail: stop.lsn, reason: stop.reason, records });
                 }
                 Err(windlass_log::ScanError::Image { error, .. }) => return Err(error),
                 // As if it were not there yet: the engine has it sent again.
                 Err(windlass_log::ScanError::Memory { lsn, .. }) => {
                     self.restart(lsn);
+                    self.keep(fabric, from, lsn)?;
                     return Ok(Scanned { valid_tail: lsn, reason: StopReason::Blank, records });
                 }
             }
         }
     }
 
-    /// The segment, registered. When it is not ready it is asked for.
-    pub(crate) fn segment(&mut self, fabric: &F, number: u64) -> Result<Arc<Segment<F>>, SegmentError> {
+    /// What was found valid goes from the images, if there are any, to the segment files, where it is flushed.
+    fn keep(&mut self, fabric: &F, from: Lsn, to: Lsn) -> Result<(), SegmentError> {
+        if !self.segments.is_staged() || from >= to {
+            return Ok(());
+        }
+        let geometry = self.geometry;
+        // A tail at a segment's first record has nothing of that segment, which may not be there yet.
+        let end = geometry.segment_of(to) + u64::from(!geometry.is_first_record(to));
+        for number in geometry.segment_of(from)..end {
+            let segment = self.segments.obtain(fabric, &self.store, number, Use::Scan)?;
+            let base = geometry.base(number).0;
+            let start = from.0.saturating_sub(base).max(SEGMENT_HEADER_BYTES);
+            let end = (to.0 - base).min(geometry.segment_bytes());
+            segment.keep(start..end.max(start));
+        }
+        Ok(())
+    }
+
+    /// The segment, registered for this use. When it is not ready it is asked for.
+    pub(crate) fn segment(
+        &mut self,
+        fabric: &F,
+        number: u64,
+        purpose: Use,
+    ) -> Result<Arc<Segment<F>>, SegmentError> {
         if self.segments.len() > SEGMENTS_KEPT {
             // A backup that catches up goes through many.
             self.release_cold();
         }
-        let found = self.segments.obtain(fabric, &self.store, number);
+        let found = self.segments.obtain(fabric, &self.store, number, purpose);
         if let Err(SegmentError::NotReady { .. }) = found {
             self.need(number);
         }
@@ -226,6 +265,7 @@ impl<F: Fabric, D: Disk> Local<F, D> {
     /// Lets go of segments that are persisted here and that nobody holds.
     pub(crate) fn release_cold(&mut self) {
         let persisted = self.store.persisted().lsn().max(self.store.trimmed());
-        self.segments.release_below(self.geometry.segment_of(persisted));
+        // What can't be removed from the folder of images costs space alone; the next opening tries again.
+        let _ = self.segments.release_below(self.geometry.segment_of(persisted));
     }
 }

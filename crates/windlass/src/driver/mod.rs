@@ -35,6 +35,7 @@ mod port;
 mod quiet;
 mod sessions;
 mod slots;
+mod staging;
 pub(crate) mod state;
 mod work;
 
@@ -47,9 +48,11 @@ use slog::{Logger, info, warn};
 use windlass_engine::{
     Config, Engine, Event, Identity, Input, LsnRange, Message, Opening, Role, Status, StopReason, Token,
 };
-use windlass_fabric::{Completion, CompletionQueue, CompletionQueueError, Fabric, PollError, Transfer, Wake};
-use windlass_log::{Epoch, Lsn, MemberId};
-use windlass_store::disk::Disk;
+use windlass_fabric::{
+    Backing, Completion, CompletionQueue, CompletionQueueError, Fabric, PollError, Transfer, Wake,
+};
+use windlass_log::{Epoch, Lsn, MemberId, SEGMENT_HEADER_BYTES};
+use windlass_store::disk::{Disk, FilesystemClass};
 use windlass_store::{Opened, Store, UpdateError};
 
 pub use executor::{Done, Executor, InlineExecutor, Lane, Work};
@@ -61,10 +64,11 @@ pub use state::ConfigurationError;
 use self::executor::Outcome;
 use self::lead::Lead;
 use self::local::Local;
-use self::memory::SegmentError;
+use self::memory::{SegmentError, Segments, Use};
 use self::news::{Call, News};
 use self::outgoing::{SessionError, Turn};
 use self::sessions::Sessions;
+use self::staging::Staging;
 use crate::clock::Clock;
 use crate::commit::{Failure, Level, Stopped};
 use crate::control::{ControlEvent, ControlPlane, Frame, Purpose};
@@ -117,6 +121,19 @@ pub enum DriverError {
     /// The superblock's configuration can't be read.
     #[error(transparent)]
     Configuration(#[from] ConfigurationError),
+    /// The folder for images of segments is not on a memory filesystem, where alone they can be pinned. Remedy: one on a tmpfs, such as
+    /// `/dev/shm`.
+    #[error("{} is not on a memory filesystem: name a folder on a tmpfs (such as /dev/shm) for the images of segments", folder.display())]
+    StagingFolder {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// Memory for the device could not be made or registered.
+    #[error("memory for the device: {source}")]
+    Memory {
+        /// What failed.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// The clean mark could not be taken away.
     #[error("the folder can't be put to use: {0}")]
     Begin(#[from] UpdateError),
@@ -160,6 +177,9 @@ pub struct Parts<F, D: Disk, C, N, X> {
     pub control: N,
     /// Who does what waits for the disk.
     pub executor: X,
+    /// A folder on a memory filesystem, this member's alone, for images of live segments: used where the device can't write into mapped
+    /// files of the store's disk, and needed there.
+    pub staging: Option<D>,
 }
 
 /// How a driver has ended, for whoever closes its store.
@@ -242,12 +262,48 @@ fn check_capabilities(fabric: &impl Fabric) -> Result<(), DriverError> {
         "it has no memory windows, which fencing needs"
     } else if !capabilities.immediate {
         "it has no write with immediate, which notices need"
-    } else if capabilities.transfer != Transfer::Any || capabilities.staged_image {
-        "it can't write to any place of a mapped file"
     } else {
-        return Ok(());
+        return match capabilities.transfer {
+            Transfer::WholePages { page_bytes } if u64::from(page_bytes) > SEGMENT_HEADER_BYTES => {
+                Err(DriverError::Unsuitable {
+                    provider,
+                    lack: "its pages are longer than a segment's header",
+                })
+            }
+            Transfer::Any | Transfer::WholePages { .. } => Ok(()),
+        };
     };
     Err(DriverError::Unsuitable { provider, lack })
+}
+
+/// The memory that the device is given: the store's mappings, or images where it can't write into those.
+fn segments<F: Fabric, D: Disk>(
+    fabric: &F,
+    store: &Store<D>,
+    staging: Option<D>,
+    segments_ahead: u64,
+) -> Result<Segments<F, D>, DriverError> {
+    let in_memory = store.disk().filesystem().is_ok_and(|found| found.class() == FilesystemClass::Memory);
+    let backing = if in_memory { Backing::Anonymous } else { Backing::MappedFile };
+    if !fabric.capabilities().staged_image || in_memory {
+        return Ok(Segments::new(backing, None));
+    }
+    let Some(disk) = staging else {
+        let provider = fabric.capabilities().provider;
+        let lack = "it can't write into mapped files, and there is no folder for images of them";
+        return Err(DriverError::Unsuitable { provider, lack });
+    };
+    let in_memory = disk.filesystem().is_ok_and(|found| found.class() == FilesystemClass::Memory);
+    if !in_memory {
+        return Err(DriverError::StagingFolder { folder: disk.path().to_path_buf() });
+    }
+    let keep = usize::try_from(segments_ahead + 2).expect("few segments are granted ahead");
+    let staging = Staging::open(fabric, disk, store.geometry().segment_bytes(), keep);
+    Ok(Segments::new(backing, Some(staging.map_err(memory_error)?)))
+}
+
+fn memory_error(error: SegmentError) -> DriverError {
+    DriverError::Memory { source: Box::new(error) }
 }
 
 impl<F, D, C, N, X> Driver<F, D, C, N, X>
@@ -271,7 +327,7 @@ where
         parts: Parts<F, D, C, N, X>,
         mut options: DriverOptions,
     ) -> Result<Driver<F, D, C, N, X>, DriverError> {
-        let Parts { fabric, store, opened, clock, control, executor } = parts;
+        let Parts { fabric, store, opened, clock, control, executor, staging } = parts;
         check_capabilities(&fabric)?;
         let superblock = store.superblock();
         assert_eq!(superblock.member, options.config.me, "the folder is another member's");
@@ -281,15 +337,18 @@ where
         options.config.limits.batch_bytes = options.config.limits.batch_bytes.min(message_max);
         let queue = fabric.completion_queue(QUEUE_CAPACITY.min(fabric.capabilities().completions_max))?;
         let state = state::take(&store.superblock(), opened.memory_lost)?;
-        let history = state.history.clone();
         let trimmed = state.trimmed;
-        let tail = opened.tail;
+        let ahead = options.config.limits.segments_ahead;
+        let segments = segments(&fabric, &store, staging, ahead)?;
+        let mut local = Local::new(store, segments, state.history.clone(), opened.tail);
+        // What was placed in an image before the process died.
+        let tail = local.adopt(&fabric).map_err(memory_error)?;
         let now = nanos(clock.now());
         let engine = Engine::new(options.config.clone(), Opening { state, valid_tail: tail }, now);
         let port = Arc::new(Port::new(trimmed));
         let waker = queue.waker();
         port.set_wake(Box::new(move || waker.wake()));
-        let folder = store.disk().path().to_path_buf();
+        let folder = local.store.disk().path().to_path_buf();
         let group_meters = Arc::<GroupMeters>::default();
         let sessions = Sessions::new(
             options.config.geometry,
@@ -298,7 +357,7 @@ where
         );
         Ok(Driver {
             sessions,
-            local: Local::new(store, history, tail),
+            local,
             queue,
             fabric,
             engine,
@@ -497,6 +556,12 @@ where
         self.tail()
     }
 
+    /// The folder of images, if there is one, whose files are not needed any more once the store is closed cleanly. Nothing else is done with
+    /// the driver after this but to drop it.
+    pub(crate) fn take_staging(&mut self) -> Option<D> {
+        self.local.segments.take_staging()
+    }
+
     fn now(&self) -> u64 {
         nanos(self.clock.now())
     }
@@ -589,7 +654,7 @@ where
         let Some(lead) = &self.lead else { return };
         loop {
             let next = lead.next_segment();
-            match self.local.segments.obtain(&self.fabric, &self.local.store, next) {
+            match self.local.segments.obtain(&self.fabric, &self.local.store, next, Use::Send) {
                 Ok(segment) => {
                     if !lead.install(next, segment.memory.clone()) {
                         return;

@@ -9,12 +9,13 @@
 //! A session is never used again after it broke. What a broken or destroyed session still completes does not count.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 
 use windlass_engine::{Acknowledgement, Heartbeat, LsnRange, Notice, Placed, Session, Token};
 use windlass_fabric::{
     Access, Completion, Connection, ConnectionId, ConnectionOptions, ConnectionState, Fabric, Local, Memory,
-    Operation, PostError, Receive, RemoteRange, Request, Source, Window,
+    Operation, PostError, Receive, RemoteRange, Request, Source, Transfer, Window,
 };
 use windlass_log::{Geometry, Lsn, MemberId, SEGMENT_HEADER_BYTES};
 
@@ -57,6 +58,10 @@ pub(crate) enum SessionError {
     Segment(#[from] super::memory::SegmentError),
     #[error("a request failed: {0:?}")]
     Failed(windlass_fabric::Status),
+    #[error(
+        "the two devices move whole pages of {page_bytes} bytes: segments begin with {SEGMENT_HEADER_BYTES}"
+    )]
+    Pages { page_bytes: u32 },
     #[error("it was not ready in time")]
     TooSlow,
 }
@@ -327,11 +332,12 @@ impl<F: Fabric> Outgoing<F> {
             let segment = &segments[length];
             let segment = segment.as_ref().ok_or(SessionError::NotGranted { segment: number })?;
             let offset = self.geometry.offset_of(part.start);
-            let source =
-                Source::Region(Local { region: &segment.region, offset, bytes: short(part.bytes()) });
+            let stretch = widened(self.connection.transfer(), offset..offset + part.bytes())?;
+            let bytes = short(stretch.end - stretch.start);
+            let source = Source::Region(Local { region: segment.source(), offset: stretch.start, bytes });
             chain[length] = Request {
                 id: work::id(WorkKind::Batch, 0),
-                operation: Operation::Write { source, to: window.at(offset - SEGMENT_HEADER_BYTES) },
+                operation: Operation::Write { source, to: window.at(stretch.start - SEGMENT_HEADER_BYTES) },
                 signalled: false,
             };
             length += 1;
@@ -388,9 +394,11 @@ impl<F: Fabric> Outgoing<F> {
             let offset = geometry.offset_of(fetching.posted);
             let end = fetching.range.end.0.min(geometry.base(number + 1).0);
             let bytes = short(end - fetching.posted.0).min(READ_BYTES);
+            let stretch = widened(self.connection.transfer(), offset..offset + u64::from(bytes))?;
             // What was granted may begin behind the header page only, and end before the segment does.
-            let from = offset - SEGMENT_HEADER_BYTES;
-            if from + u64::from(bytes) > window.bytes {
+            let from = stretch.start - SEGMENT_HEADER_BYTES;
+            let length = short(stretch.end - stretch.start);
+            if from + u64::from(length) > window.bytes {
                 break;
             }
             let first = geometry.segment_of(fetching.range.start);
@@ -399,7 +407,7 @@ impl<F: Fabric> Outgoing<F> {
             let request = Request {
                 id: work::id(WorkKind::Read, 0),
                 operation: Operation::Read {
-                    into: Local { region: &segment.region, offset, bytes },
+                    into: Local { region: segment.target(), offset: stretch.start, bytes: length },
                     from: window.at(from),
                 },
                 signalled: true,
@@ -451,6 +459,24 @@ impl<F: Fabric> Outgoing<F> {
     }
 }
 
+/// A stretch of a segment as the two devices move it: as it is, or widened to whole pages.
+///
+/// The head of a partly filled page is sent again with the bytes that it was sent with before. What travels along behind the end is no
+/// valid record until it is sent for itself, or is one: a record that was published meanwhile. Segments and windows begin
+/// and end at pages, so that a widened stretch stays inside.
+fn widened(transfer: Transfer, stretch: Range<u64>) -> Result<Range<u64>, SessionError> {
+    match transfer {
+        Transfer::Any => Ok(stretch),
+        Transfer::WholePages { page_bytes } if u64::from(page_bytes) > SEGMENT_HEADER_BYTES => {
+            Err(SessionError::Pages { page_bytes })
+        }
+        Transfer::WholePages { page_bytes } => {
+            let page = u64::from(page_bytes);
+            Ok(stretch.start / page * page..stretch.end.next_multiple_of(page))
+        }
+    }
+}
+
 fn short(bytes: u64) -> u32 {
     u32::try_from(bytes).expect("a batch is shorter than 4 GiB")
 }
@@ -478,6 +504,24 @@ pub(crate) fn parts(geometry: Geometry, range: LsnRange) -> [Option<LsnRange>; 2
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whole_pages_hold_the_stretch_and_stay_behind_the_header_and_inside_the_segment() {
+        let pages = Transfer::WholePages { page_bytes: 4096 };
+        assert_eq!(widened(Transfer::Any, 4100..4200).unwrap(), 4100..4200);
+        let segment = 64 << 10;
+        for (stretch, wide) in [
+            (4096..4128, 4096..8192),
+            (5000..8192, 4096..8192),
+            (8192..8193, 8192..12288),
+            (12000..12400, 8192..16384),
+            (segment - 8..segment, segment - 4096..segment),
+        ] {
+            assert_eq!(widened(pages, stretch).unwrap(), wide);
+        }
+        let large = Transfer::WholePages { page_bytes: 64 << 10 };
+        assert!(matches!(widened(large, 4096..4128), Err(SessionError::Pages { .. })));
+    }
 
     #[test]
     fn a_batch_is_one_write_and_two_where_a_segment_ends() {

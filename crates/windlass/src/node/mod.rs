@@ -12,6 +12,7 @@ mod events;
 mod options;
 mod pump;
 mod read;
+mod staging;
 mod threads;
 
 use std::net::{SocketAddr, TcpListener};
@@ -23,6 +24,7 @@ use std::time::Instant;
 
 use slog::{Logger, info, o};
 use windlass_engine::{Config, Identity, Input, Role, Status, StopReason};
+use windlass_fabric::Fabric;
 use windlass_log::{Epoch, Geometry, GeometryError, LogId, Lsn, MemberId};
 use windlass_store::disk::{Disk, Errno, RealDisk};
 use windlass_store::{
@@ -30,7 +32,7 @@ use windlass_store::{
 };
 
 pub use events::{NodeEvent, NodeEvents};
-pub use options::{NodeOptions, PumpMode};
+pub use options::{FabricChoice, NodeOptions, PumpMode};
 pub use read::NodeReader;
 
 use self::events::Events;
@@ -115,6 +117,10 @@ pub enum NodeError {
     /// The fabric was not opened.
     #[error("the fabric can't be opened: {0}")]
     Fabric(#[from] windlass_tcp::OpenError),
+    /// The device was not opened.
+    #[cfg(feature = "verbs")]
+    #[error("the verbs device can't be used: {0}")]
+    Verbs(#[from] windlass_verbs::OpenError),
     /// The control plane did not start.
     #[error(transparent)]
     Control(#[from] ControlError),
@@ -668,7 +674,30 @@ fn start(store: Store<RealDisk>, opened: Opened, options: NodeOptions) -> Result
         opening: superblock.generation,
         nonce: random_u64()?,
     };
-    let fabric = open_fabric(&options, address, &logger)?;
+    match options.fabric.clone() {
+        FabricChoice::Tcp => {
+            let fabric = open_tcp(&options, address, &logger)?;
+            assemble(fabric, store, opened, options, listener, identity, logger)
+        }
+        #[cfg(feature = "verbs")]
+        FabricChoice::Verbs(device) => {
+            let fabric = open_verbs(*device, store.disk().path(), &options, &logger)?;
+            assemble(fabric, store, opened, options, listener, identity, logger)
+        }
+    }
+}
+
+/// Joins the parts of a member around its fabric, and starts its threads.
+fn assemble<F: Fabric>(
+    fabric: F,
+    store: Store<RealDisk>,
+    opened: Opened,
+    options: NodeOptions,
+    listener: TcpListener,
+    identity: Identity,
+    logger: Logger,
+) -> Result<Node, NodeError> {
+    let staging = staging::open(&options, fabric.capabilities(), store.disk(), &store.superblock(), &logger)?;
     let folder = store.disk().path().to_path_buf();
     let store = Arc::new(store);
     info!(logger, "the folder is open"; "folder" => %folder.display(), "tail" => %opened.tail, "clean" => opened.clean,
@@ -722,6 +751,7 @@ fn start(store: Store<RealDisk>, opened: Opened, options: NodeOptions) -> Result
             clock: MonotonicClock::new(),
             control,
             executor: threads,
+            staging,
         },
         DriverOptions {
             config,
@@ -772,7 +802,7 @@ fn start(store: Store<RealDisk>, opened: Opened, options: NodeOptions) -> Result
     })
 }
 
-fn open_fabric(
+fn open_tcp(
     options: &NodeOptions,
     control: SocketAddr,
     logger: &Logger,
@@ -784,6 +814,25 @@ fn open_fabric(
         PumpMode::Busy | PumpMode::Adaptive => options.spin,
     };
     Ok(windlass_tcp::TcpFabric::open(tcp, logger.clone())?)
+}
+
+#[cfg(feature = "verbs")]
+fn open_verbs(
+    mut device: windlass_verbs::VerbsOptions,
+    folder: &Path,
+    options: &NodeOptions,
+    logger: &Logger,
+) -> Result<windlass_verbs::VerbsFabric, NodeError> {
+    use windlass_verbs::CompletionMode;
+    device.folder = Some(folder.to_path_buf());
+    device.completion = match options.pump {
+        PumpMode::Busy => CompletionMode::Busy,
+        PumpMode::Event => CompletionMode::Event,
+        PumpMode::Adaptive => CompletionMode::Adaptive { spin_max: options.spin },
+    };
+    let fabric = windlass_verbs::VerbsFabric::open(&device)?;
+    info!(logger, "the device is open: {}", fabric.description(); "registration" => %fabric.registration());
+    Ok(fabric)
 }
 
 fn pin_to(processor: usize, logger: &Logger) {

@@ -1,6 +1,7 @@
 //! How a member of a group is made and opened.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use slog::Logger;
@@ -22,6 +23,18 @@ pub enum PumpMode {
     Adaptive,
 }
 
+/// What a member's log bytes travel by.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub enum FabricChoice {
+    /// The software fabric over TCP, which runs everywhere.
+    #[default]
+    Tcp,
+    /// A device, through libibverbs.
+    #[cfg(feature = "verbs")]
+    Verbs(Box<windlass_verbs::VerbsOptions>),
+}
+
 /// Options of a [`Node`](crate::Node). What has no default is asked for by [`NodeOptions::new`].
 #[derive(Clone, Debug)]
 pub struct NodeOptions {
@@ -39,7 +52,9 @@ pub struct NodeOptions {
     pub(crate) reservation_limit: Duration,
     pub(crate) full_disk_limit: Duration,
     pub(crate) any_filesystem: bool,
+    pub(crate) fabric: FabricChoice,
     pub(crate) fabric_bind: Option<SocketAddr>,
+    pub(crate) staging_folder: PathBuf,
     pub(crate) pump: PumpMode,
     pub(crate) spin: Duration,
     pub(crate) pin: Option<usize>,
@@ -66,7 +81,9 @@ impl NodeOptions {
             reservation_limit: Duration::from_secs(10),
             full_disk_limit: Duration::from_secs(2),
             any_filesystem: false,
+            fabric: FabricChoice::default(),
             fabric_bind: None,
+            staging_folder: super::staging::default_folder(),
             pump: PumpMode::default(),
             spin: Duration::from_micros(50),
             pin: None,
@@ -164,7 +181,25 @@ impl NodeOptions {
         self
     }
 
-    /// Where the fabric listens. Default: the address of this member's control plane, at a free port.
+    /// What log bytes travel by, the same for all members. Default [`FabricChoice::Tcp`].
+    ///
+    /// Of a device's options the log's folder is filled in: how its files are registered is tried there.
+    #[must_use]
+    pub fn fabric(mut self, fabric: FabricChoice) -> NodeOptions {
+        self.fabric = fabric;
+        self
+    }
+
+    /// A folder on a memory filesystem (tmpfs), in which the member makes one of its own for images of live segments, where the device can't
+    /// write into the log's files: a few segments of memory. They outlive a process that crashes, whose next opening takes them over,
+    /// and go with a clean end. Default `/dev/shm`.
+    #[must_use]
+    pub fn staging_folder(mut self, folder: PathBuf) -> NodeOptions {
+        self.staging_folder = folder;
+        self
+    }
+
+    /// Where the `tcp` fabric listens. Default: the address of this member's control plane, at a free port.
     #[must_use]
     pub fn fabric_bind(mut self, address: SocketAddr) -> NodeOptions {
         self.fabric_bind = Some(address);

@@ -10,7 +10,7 @@ use windlass_fabric::Fabric;
 use windlass_log::MemberId;
 use windlass_store::disk::{Disk, RealDisk};
 
-use super::{Ending, Inner, NodeEvent, PumpMode};
+use super::{Ending, Inner, NodeEvent, PumpMode, staging};
 use crate::clock::Clock;
 use crate::control::ControlPlane;
 use crate::driver::{Driver, DriverEvent, Executor};
@@ -154,13 +154,20 @@ where
 {
     *inner.log() = None;
     let ended = driver.end();
-    let store = Arc::clone(driver.store());
+    let (store, staging) = (Arc::clone(driver.store()), driver.take_staging());
     // Threads that work on the store end here; no window is open any more.
     drop(driver);
     if is_wanted && ended.is_clean {
-        if let Err(error) = store.close(ended.tail) {
-            warn!(inner.logger, "the folder was not closed cleanly"; "cause" => %error);
-            *inner.close_error() = Some(error);
+        match store.close(ended.tail) {
+            Ok(()) => {
+                if let Some(staging) = staging {
+                    staging::remove(&staging);
+                }
+            }
+            Err(error) => {
+                warn!(inner.logger, "the folder was not closed cleanly"; "cause" => %error);
+                *inner.close_error() = Some(error);
+            }
         }
     } else {
         inner.is_unclean.store(true, Ordering::Release);

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use windlass_fabric::{
-    Access, AllocateError, BindError, BindProblem, Capabilities, Completion, CompletionQueue,
+    Access, AllocateError, Backing, BindError, BindProblem, Capabilities, Completion, CompletionQueue,
     CompletionQueueError, ConnectError, Connection, ConnectionId, ConnectionOptions, ConnectionState,
     Counters, CreateError, ErrorCause, Fabric, InvalidateError, Local, Memory, Opcode, Operation,
     Outstanding, PollError, PostError, PostProblem, Receive, Region, RegisterError, RemoteKey, RemoteRange,
@@ -25,7 +25,19 @@ const MESSAGE_BYTES_MAX: u32 = 1 << 30;
 #[derive(Clone)]
 pub(crate) struct World(Arc<Mutex<State>>);
 
+/// How the devices of a world deal with mapped files.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Files {
+    /// Any transfer lands right.
+    Any,
+    /// Whole pages alone do; a driver that asks for another has a defect.
+    WholePages,
+    /// They can't be written into.
+    Staged,
+}
+
 struct State {
+    files: Files,
     is_automatic: bool,
     next: u64,
     links: BTreeMap<u64, Link>,
@@ -136,17 +148,18 @@ fn endpoint(number: u64) -> [u8; 16] {
 
 impl World {
     /// Requests are executed only by [`World::step`].
-    pub(crate) fn stepped() -> World {
-        World::new(false)
+    pub(crate) fn stepped(files: Files) -> World {
+        World::new(false, files)
     }
 
     /// Requests are executed whenever somebody polls.
     pub(crate) fn automatic() -> World {
-        World::new(true)
+        World::new(true, Files::Any)
     }
 
-    fn new(is_automatic: bool) -> World {
+    fn new(is_automatic: bool, files: Files) -> World {
         World(Arc::new(Mutex::new(State {
+            files,
             is_automatic,
             next: 1,
             links: BTreeMap::new(),
@@ -161,8 +174,9 @@ impl World {
     }
 
     pub(crate) fn fabric(&self) -> WorldFabric {
-        let number = self.state().number();
-        WorldFabric { world: self.clone(), number, capabilities: capabilities() }
+        let mut state = self.state();
+        let number = state.number();
+        WorldFabric { world: self.clone(), number, capabilities: capabilities(state.files) }
     }
 
     /// The connection ends that have something to execute.
@@ -184,12 +198,19 @@ impl World {
     }
 }
 
-fn capabilities() -> Capabilities {
+fn transfer(files: Files) -> Transfer {
+    match files {
+        Files::Any | Files::Staged => Transfer::Any,
+        Files::WholePages => Transfer::WholePages { page_bytes: 4096 },
+    }
+}
+
+fn capabilities(files: Files) -> Capabilities {
     Capabilities {
         provider: "world",
         windows: true,
-        transfer: Transfer::Any,
-        staged_image: false,
+        transfer: transfer(files),
+        staged_image: files == Files::Staged,
         immediate: true,
         message_bytes_max: MESSAGE_BYTES_MAX,
         region_bytes_max: 1 << 40,
@@ -259,6 +280,12 @@ impl State {
         }
     }
 
+    /// A device of this world would misplace it.
+    fn check(&self, memory: &dyn Memory, offset: u64, bytes: u64) {
+        let is_right = memory.backing() != Backing::MappedFile || transfer(self.files).allows(offset, bytes);
+        assert!(is_right, "{bytes} bytes at {offset} of a peer's mapped file are not whole pages");
+    }
+
     fn carry_out(&mut self, end: u64, peer: u64, work: Work) -> Result<u32, Status> {
         match work {
             Work::Write { payload, address, key, immediate } => {
@@ -267,6 +294,7 @@ impl State {
                 if length > 0 {
                     let found = self.resolve(end, key, address, length, Access::REMOTE_WRITE);
                     let (memory, offset) = found.ok_or(Status::RemoteAccess)?;
+                    self.check(&*memory, offset, length);
                     memory.write(offset, &bytes);
                 }
                 if let Some(immediate) = immediate {
@@ -282,6 +310,7 @@ impl State {
                 if !bytes.is_empty() {
                     let found = self.resolve(end, key, address, u64::from(into.bytes), Access::REMOTE_READ);
                     let (memory, offset) = found.ok_or(Status::RemoteAccess)?;
+                    self.check(&*memory, offset, u64::from(into.bytes));
                     memory.read(offset, &mut bytes);
                     into.memory.write(into.offset, &bytes);
                 }
@@ -415,6 +444,10 @@ impl Fabric for WorldFabric {
             return Err(RegisterError::AccessCombination);
         }
         let mut state = self.world.state();
+        let is_written = access.contains(Access::LOCAL_WRITE) || access.contains(Access::WINDOW_BIND);
+        if state.files == Files::Staged && memory.backing() == Backing::MappedFile && is_written {
+            return Err(RegisterError::StagedImageWanted);
+        }
         let number = state.number();
         let key = access.intersects(Access::REMOTE_READ | Access::REMOTE_WRITE).then(|| {
             let key = state.next_key << 8;
@@ -654,11 +687,19 @@ impl WorldConnection {
         body(self.world.state().links.get_mut(&self.number).expect("it lives until it is destroyed"))
     }
 
-    fn place(local: &Local<'_, WorldRegion>, writes: bool) -> Result<Place, PostProblem> {
+    fn place(local: &Local<'_, WorldRegion>, files: Files, writes: bool) -> Result<Place, PostProblem> {
         let region_bytes = local.region.memory.len();
         let (offset, bytes) = (local.offset, local.bytes);
         if offset > region_bytes || u64::from(bytes) > region_bytes - offset {
             return Err(PostProblem::OutOfRegion { offset, bytes, region_bytes });
+        }
+        let transfer = transfer(files);
+        let is_mapped = local.region.memory.backing() == Backing::MappedFile;
+        if let Transfer::WholePages { page_bytes } = transfer
+            && is_mapped
+            && !transfer.allows(offset, bytes.into())
+        {
+            return Err(PostProblem::NotWholePages { offset, bytes, page_bytes });
         }
         if writes && !local.region.access.contains(Access::LOCAL_WRITE) {
             return Err(PostProblem::RegionAccess);
@@ -666,7 +707,11 @@ impl WorldConnection {
         Ok(Place { memory: Arc::clone(&local.region.memory), region: local.region.number, offset, bytes })
     }
 
-    fn payload(source: &Source<'_, WorldRegion>, inline_bytes: u32) -> Result<Payload, PostProblem> {
+    fn payload(
+        source: &Source<'_, WorldRegion>,
+        files: Files,
+        inline_bytes: u32,
+    ) -> Result<Payload, PostProblem> {
         Ok(match source {
             Source::Inline(bytes) if bytes.len() > inline_bytes as usize => {
                 return Err(PostProblem::InlineTooLong { bytes: bytes.len(), inline_bytes });
@@ -677,30 +722,34 @@ impl WorldConnection {
                 if bytes > MESSAGE_BYTES_MAX {
                     return Err(PostProblem::MessageTooLong { bytes, bytes_max: MESSAGE_BYTES_MAX });
                 }
-                Payload::Place(Self::place(local, false)?)
+                Payload::Place(Self::place(local, files, false)?)
             }
         })
     }
 
-    fn work(request: &Request<'_, WorldRegion>, inline_bytes: u32) -> Result<Work, PostProblem> {
+    fn work(
+        request: &Request<'_, WorldRegion>,
+        files: Files,
+        inline_bytes: u32,
+    ) -> Result<Work, PostProblem> {
         Ok(match &request.operation {
             Operation::Write { source, to } => Work::Write {
-                payload: Self::payload(source, inline_bytes)?,
+                payload: Self::payload(source, files, inline_bytes)?,
                 address: to.address,
                 key: to.key.0,
                 immediate: None,
             },
             Operation::WriteImmediate { source, to, immediate } => Work::Write {
-                payload: Self::payload(source, inline_bytes)?,
+                payload: Self::payload(source, files, inline_bytes)?,
                 address: to.address,
                 key: to.key.0,
                 immediate: Some(*immediate),
             },
             Operation::Read { into, from } => {
-                Work::Read { into: Self::place(into, true)?, address: from.address, key: from.key.0 }
+                Work::Read { into: Self::place(into, files, true)?, address: from.address, key: from.key.0 }
             }
             Operation::Send { source, immediate } => {
-                Work::Send { payload: Self::payload(source, inline_bytes)?, immediate: *immediate }
+                Work::Send { payload: Self::payload(source, files, inline_bytes)?, immediate: *immediate }
             }
         })
     }
@@ -771,7 +820,7 @@ impl Connection for WorldConnection {
     }
 
     fn transfer(&self) -> Transfer {
-        Transfer::Any
+        transfer(self.world.state().files)
     }
 
     fn counters(&self) -> Counters {
@@ -779,7 +828,7 @@ impl Connection for WorldConnection {
     }
 
     fn post(&mut self, chain: &[Request<'_, WorldRegion>]) -> Result<(), PostError> {
-        let number = self.number;
+        let (number, files) = (self.number, self.world.state().files);
         let result = self.with(|link| {
             if chain.is_empty() {
                 return Ok(());
@@ -793,7 +842,7 @@ impl Connection for WorldConnection {
                 return Err(PostError { posted: 0, problem });
             }
             for (posted, request) in chain.iter().enumerate() {
-                let work = Self::work(request, link.options.inline_bytes);
+                let work = Self::work(request, files, link.options.inline_bytes);
                 let work = work.map_err(|problem| PostError { posted, problem })?;
                 link.take(number, Posted { id: request.id, work, signalled: request.signalled });
             }
@@ -805,7 +854,7 @@ impl Connection for WorldConnection {
     }
 
     fn post_receives(&mut self, receives: &[Receive<'_, WorldRegion>]) -> Result<(), PostError> {
-        let number = self.number;
+        let (number, files) = (self.number, self.world.state().files);
         self.with(|link| {
             if receives.is_empty() {
                 return Ok(());
@@ -819,7 +868,7 @@ impl Connection for WorldConnection {
                 return Err(PostError { posted: 0, problem });
             }
             for (posted, receive) in receives.iter().enumerate() {
-                let into = receive.into.as_ref().map(|local| Self::place(local, true)).transpose();
+                let into = receive.into.as_ref().map(|local| Self::place(local, files, true)).transpose();
                 let into = into.map_err(|problem| PostError { posted, problem })?;
                 link.receives_used += 1;
                 if matches!(link.state, ConnectionState::Error(_)) {
