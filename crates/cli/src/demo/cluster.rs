@@ -13,6 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::client::{self, Reply, Request, Standing};
 use crate::exit::{Failure, Status};
 use crate::node::config::{Config, MemberConfig, random_hex, write_private};
+use crate::node::fabric::FabricArgs;
 
 /// How long a question to a member may take.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -26,6 +27,7 @@ pub(super) struct Cluster {
     config_file: PathBuf,
     /// Words before each member's command, `{}` standing for its number.
     launch: Vec<String>,
+    fabric: FabricArgs,
     members: Vec<Option<Child>>,
     /// The member that is frozen: it answers nothing, and asking it would wait.
     frozen: Option<usize>,
@@ -42,6 +44,7 @@ pub(super) struct Plan {
     /// Where the members' control planes listen, `{}` standing for the number; without it free ports on loopback.
     pub(super) address: Option<String>,
     pub(super) launch: Vec<String>,
+    pub(super) fabric: FabricArgs,
 }
 
 impl Cluster {
@@ -72,8 +75,8 @@ impl Cluster {
         let config_file = run.join("group.toml");
         let text = toml::to_string(&config).map_err(|error| Failure::new(Status::System, error))?;
         write_private(&config_file, &text).map_err(|error| Failure::io(config_file.display(), &error))?;
-        let launch = plan.launch.clone();
-        let mut cluster = Cluster { members: Vec::new(), config, config_file, launch, frozen: None };
+        let (launch, fabric) = (plan.launch.clone(), plan.fabric.clone());
+        let mut cluster = Cluster { members: Vec::new(), config, config_file, launch, fabric, frozen: None };
         for at in 0..cluster.config.members.len() {
             let child = cluster.spawn(at)?;
             cluster.members.push(Some(child));
@@ -121,6 +124,7 @@ impl Cluster {
             .arg("--config")
             .arg(&self.config_file)
             .args(["--member", &number, "--exit-with-stdin"])
+            .args(self.fabric.words(self.config.members[at].number))
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(lines)

@@ -24,6 +24,7 @@ use self::report::{Progress, Report, Takeover};
 use self::strike::{Fault, Faults, Late};
 use crate::exit::{Failure, Status};
 use crate::log::frame::Framing;
+use crate::node::fabric::FabricArgs;
 
 /// Bytes of a segment in the demo: small enough to roll over while one watches.
 const SEGMENT_BYTES: u64 = 16 << 20;
@@ -94,6 +95,8 @@ pub(crate) struct Args {
     /// Accept a filesystem on which preallocation or locks are not known to hold
     #[arg(long)]
     any_filesystem: bool,
+    #[command(flatten)]
+    fabric: FabricArgs,
     /// Print one JSON object and nothing else
     #[arg(long)]
     json: bool,
@@ -160,6 +163,7 @@ fn run_in(args: &Args, input: &Input, folder: &Path, run: &Path) -> Result<(), F
         suspicion_ms: args.suspicion_ms,
         any_filesystem: args.any_filesystem,
         address: args.address.clone(),
+        fabric: args.fabric.clone(),
         launch: args.launch.iter().flat_map(|words| words.split_whitespace()).map(str::to_owned).collect(),
     };
     let faults = Faults {

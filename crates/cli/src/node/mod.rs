@@ -1,6 +1,7 @@
 //! `windlass node …`: one member of a group as a process, served to clients over a Unix socket.
 
 pub(crate) mod config;
+pub(crate) mod fabric;
 mod serve;
 
 use std::io::Read as _;
@@ -16,6 +17,7 @@ use slog::{Drain as _, LevelFilter, Logger, info, o};
 use windlass::{Node, NodeCloseError};
 
 use self::config::Config;
+use self::fabric::FabricArgs;
 use self::serve::Service;
 use crate::exit::{Failure, Status, TABLE};
 
@@ -32,6 +34,8 @@ pub(crate) struct Args {
     /// End, like a crash, when standard input ends: a parent that dies takes its members with it
     #[arg(long)]
     exit_with_stdin: bool,
+    #[command(flatten)]
+    fabric: FabricArgs,
 }
 
 /// Why the process ends.
@@ -54,7 +58,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     check_parent(&member.folder, "the member's folder")?;
     check_parent(&member.client, "the member's socket")?;
     let logger = logger();
-    let options = config.options(args.member, logger.clone())?;
+    let options = args.fabric.apply(config.options(args.member, logger.clone())?)?;
     let level = config.level()?;
 
     let node = Node::open_or_create(&member.folder, options).map_err(|error| failure(&error))?;
@@ -171,6 +175,8 @@ fn failure(error: &windlass::NodeError) -> Failure {
         E::Open(error) => crate::log::errors::open_status(error),
         E::Members { .. } | E::Geometry(_) | E::Option { .. } => Status::Usage,
         E::OtherMember { .. } | E::SegmentBytes { .. } | E::Lone { .. } | E::Create(_) => Status::Refused,
+        #[cfg(feature = "verbs")]
+        E::Verbs(_) => Status::System,
         E::Disk(_) | E::Listen { .. } | E::Fabric(_) | E::Control(_) | E::Driver(_) | E::System { .. } => {
             Status::System
         }

@@ -4,6 +4,7 @@
 //! written into. Elsewhere its mapping is registered to send from alone, and an image of it is written into ([`super::staging`]).
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -172,17 +173,19 @@ impl<F: Fabric, D: Disk> Segments<F, D> {
         segment: u64,
         purpose: Use,
     ) -> Result<Arc<Segment<F>>, SegmentError> {
-        if !self.open.contains_key(&segment) {
-            let memory = store.memory(segment).map_err(|error| match error {
-                MemoryError::NotReady { segment } => SegmentError::NotReady { segment },
-                MemoryError::Store(_) | MemoryError::Purged { .. } | MemoryError::Disk(_) => {
-                    SegmentError::Store(error)
-                }
-            })?;
-            let made = Segment { memory, region: OnceLock::new(), image: OnceLock::new() };
-            self.open.insert(segment, Arc::new(made));
-        }
-        let opened = Arc::clone(&self.open[&segment]);
+        let opened = match self.open.entry(segment) {
+            Entry::Occupied(open) => Arc::clone(open.get()),
+            Entry::Vacant(place) => {
+                let memory = store.memory(segment).map_err(|error| match error {
+                    MemoryError::NotReady { segment } => SegmentError::NotReady { segment },
+                    MemoryError::Store(_) | MemoryError::Purged { .. } | MemoryError::Disk(_) => {
+                        SegmentError::Store(error)
+                    }
+                })?;
+                let made = Segment { memory, region: OnceLock::new(), image: OnceLock::new() };
+                Arc::clone(place.insert(Arc::new(made)))
+            }
+        };
         let needs_region = match purpose {
             Use::Scan => false,
             Use::Send => true,

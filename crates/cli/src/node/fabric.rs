@@ -1,0 +1,159 @@
+//! What a member's log bytes travel by, from the command line.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+use windlass::{NodeOptions, PumpMode};
+
+use crate::exit::{Failure, Status};
+
+/// Options of the fabric and of the thread that serves it; the demo hands them on to its members.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct FabricArgs {
+    /// What log bytes travel by, the same for all members: software over TCP, or an RDMA device
+    #[arg(long, value_enum, default_value_t = FabricName::Tcp, value_name = "FABRIC")]
+    pub(crate) fabric: FabricName,
+    /// The RDMA device, such as mlx5_0; in the demo `{}` stands for the member's number. Default: the first with a fitting port
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
+    /// The address that the device's port must have; in the demo `{}` stands for the member's number. Default: the first
+    #[arg(long, value_name = "ADDRESS")]
+    device_address: Option<String>,
+    /// How the device writes into the log's files. Default: what a trial in the log's folder finds right
+    #[arg(long, value_enum, value_name = "MODE")]
+    registration: Option<RegistrationName>,
+    /// A folder on a memory filesystem for images of segments, with --registration staged. Default: /dev/shm
+    #[arg(long, value_name = "DIR")]
+    staging_folder: Option<PathBuf>,
+    /// How the member's main thread waits
+    #[arg(long, value_enum, default_value_t = WaitName::Adaptive, value_name = "HOW")]
+    wait: WaitName,
+    /// The processor that the member's main thread stays on. Default: with a device, those of its NUMA node, where there are several
+    #[arg(long, value_name = "N")]
+    processor: Option<usize>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum FabricName {
+    Tcp,
+    Verbs,
+}
+
+/// As the provider has them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum RegistrationName {
+    /// On demand, any transfer
+    Odp,
+    /// On demand, whole pages
+    OdpPage,
+    /// Pinned: on a memory filesystem alone
+    Pinned,
+    /// A pinned image of the live segment, copied by the processor
+    Staged,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum WaitName {
+    /// Never sleeps
+    Busy,
+    /// Sleeps at once
+    Event,
+    /// Spins for a moment, then sleeps
+    Adaptive,
+}
+
+fn name(value: impl ValueEnum) -> String {
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+}
+
+impl FabricArgs {
+    /// The words that give member `number` these options.
+    pub(crate) fn words(&self, number: u8) -> Vec<String> {
+        let own = |text: &String| text.replace("{}", &number.to_string());
+        let path = self.staging_folder.as_ref().map(|folder| folder.display().to_string());
+        let pairs = [
+            ("--fabric", Some(name(self.fabric))),
+            ("--device", self.device.as_ref().map(own)),
+            ("--device-address", self.device_address.as_ref().map(own)),
+            ("--registration", self.registration.map(name)),
+            ("--staging-folder", path),
+            ("--wait", Some(name(self.wait))),
+            ("--processor", self.processor.map(|processor| processor.to_string())),
+        ];
+        let given = pairs.into_iter().filter_map(|(option, value)| Some([option.to_owned(), value?]));
+        given.flatten().collect()
+    }
+
+    /// The library's options with these in them.
+    pub(crate) fn apply(&self, options: NodeOptions) -> Result<NodeOptions, Failure> {
+        let mut options = options.pump(match self.wait {
+            WaitName::Busy => PumpMode::Busy,
+            WaitName::Event => PumpMode::Event,
+            WaitName::Adaptive => PumpMode::Adaptive,
+        });
+        if let Some(processor) = self.processor {
+            options = options.pin(processor);
+        }
+        if let Some(folder) = &self.staging_folder {
+            options = options.staging_folder(folder.clone());
+        }
+        let address = self.device_address.as_ref().map(|text| text.parse::<IpAddr>()).transpose();
+        let address = address.map_err(|error| {
+            Failure::new(Status::Usage, format_args!("--device-address: {error}: it is like 192.0.2.7"))
+        })?;
+        match self.fabric {
+            FabricName::Tcp => Ok(options),
+            FabricName::Verbs => self.verbs(options, address),
+        }
+    }
+
+    #[cfg(feature = "verbs")]
+    fn verbs(&self, options: NodeOptions, address: Option<IpAddr>) -> Result<NodeOptions, Failure> {
+        use windlass::verbs::{DeviceChoice, Registration, VerbsOptions};
+        let device = DeviceChoice { device: self.device.clone(), address };
+        let registration = self.registration.map(|registration| match registration {
+            RegistrationName::Odp => Registration::Odp,
+            RegistrationName::OdpPage => Registration::OdpPage,
+            RegistrationName::Pinned => Registration::Pinned,
+            RegistrationName::Staged => Registration::Staged,
+        });
+        let verbs = VerbsOptions { device, registration, ..VerbsOptions::default() };
+        Ok(options.fabric(windlass::FabricChoice::Verbs(Box::new(verbs))))
+    }
+
+    #[cfg(not(feature = "verbs"))]
+    fn verbs(&self, _options: NodeOptions, _address: Option<IpAddr>) -> Result<NodeOptions, Failure> {
+        Err(Failure::new(
+            Status::Usage,
+            "--fabric verbs: this program was built without it: `cargo build --release -p windlass-cli --features verbs` \
+             (`cargo xtask guest --install` installs what that needs)",
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Words {
+        #[command(flatten)]
+        fabric: FabricArgs,
+    }
+
+    #[test]
+    fn what_is_handed_on_to_a_member_is_what_was_given_with_its_number() {
+        use clap::Parser as _;
+        let given = "x --fabric verbs --device rxe{} --device-address 10.0.0.{} --registration odp-page \
+                     --staging-folder /tmp --wait busy --processor 1";
+        let handed = Words::parse_from(given.split_whitespace()).fabric.words(3);
+        let want = "--fabric verbs --device rxe3 --device-address 10.0.0.3 --registration odp-page \
+                    --staging-folder /tmp --wait busy --processor 1";
+        assert_eq!(handed.join(" "), want.split_whitespace().collect::<Vec<_>>().join(" "));
+        let again =
+            Words::parse_from(std::iter::once(String::from("x")).chain(handed.clone())).fabric.words(9);
+        assert_eq!(again, handed);
+        assert_eq!(Words::parse_from(["x"]).fabric.words(1).join(" "), "--fabric tcp --wait adaptive");
+    }
+}
