@@ -26,8 +26,6 @@ use crate::exit::{Failure, Status};
 use crate::log::frame::Framing;
 use crate::node::fabric::FabricArgs;
 
-/// Bytes of a segment in the demo: small enough to roll over while one watches.
-const SEGMENT_BYTES: u64 = 16 << 20;
 /// How long members may take to learn what is durable, at the end.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -86,6 +84,9 @@ pub(crate) struct Args {
     /// Records in flight at a time
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1000))]
     in_flight: u16,
+    /// Bytes of a segment: a power of two from 64 KiB on. The default is small enough to roll over while one watches
+    #[arg(long, value_name = "BYTES", default_value_t = 16 << 20)]
+    segment_bytes: u64,
     /// Silence after which a primary is suspected
     #[arg(long, value_name = "MS", default_value_t = 400, value_parser = clap::value_parser!(u64).range(20..=60_000))]
     suspicion_ms: u64,
@@ -159,7 +160,7 @@ fn run_in(args: &Args, input: &Input, folder: &Path, run: &Path) -> Result<(), F
     let plan = Plan {
         members,
         level: args.level.name().to_owned(),
-        segment_bytes: SEGMENT_BYTES,
+        segment_bytes: args.segment_bytes,
         suspicion_ms: args.suspicion_ms,
         any_filesystem: args.any_filesystem,
         address: args.address.clone(),
