@@ -1,8 +1,8 @@
-//! How the command ends: one status for each kind of outcome, the same in every subcommand.
+//! How the command ends: one status for each kind of outcome, the same in every subcommand that works on a log.
 
 use std::fmt;
 
-/// The table of statuses, as `--help` prints it.
+/// The table of statuses, as `--help` prints it. (`doctor` has one of its own, since it is about the machine.)
 pub(crate) const TABLE: &str = "\
 Exit status:
   0   done; verify: the log is clean
@@ -21,6 +21,10 @@ Exit status:
 pub(crate) enum Status {
     /// Verify found a torn tail above the durable watermark.
     Torn,
+    /// Doctor found what will work, and worse than it could.
+    Warned,
+    /// Doctor found what will not work, or not hold.
+    Wrong,
     /// Durable bytes no longer hold.
     Damage,
     /// The request doesn't fit the log.
@@ -38,8 +42,8 @@ pub(crate) enum Status {
 impl Status {
     pub(crate) fn code(self) -> u8 {
         match self {
-            Status::Torn => 1,
-            Status::Damage => 2,
+            Status::Torn | Status::Warned => 1,
+            Status::Damage | Status::Wrong => 2,
             Status::Refused => 3,
             Status::InUse => 4,
             Status::System => 5,

@@ -6,6 +6,7 @@
 
 mod client;
 mod demo;
+mod doctor;
 mod exit;
 mod group;
 mod log;
@@ -34,6 +35,8 @@ enum Command {
     Node(node::Args),
     /// Make a group's file; ask, fill and read a group that runs
     Group(group::Args),
+    /// Say what this machine offers windlass, what is wrong with it, and the command that changes it
+    Doctor(doctor::Args),
 }
 
 fn main() -> ExitCode {
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Node(args) => node::run(&args),
         Command::Group(args) => group::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

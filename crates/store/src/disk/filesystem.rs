@@ -54,6 +54,20 @@ const TABLE: &[(u64, &str, FilesystemClass)] = &[
 ];
 
 impl Filesystem {
+    /// The filesystem of a type as mounts name it (`mount(8)`), if it is in the table.
+    #[must_use]
+    pub fn of_mount(name: &str) -> Option<Self> {
+        let name = match name {
+            "ext2" | "ext3" => "ext4",
+            "overlay" => "overlayfs",
+            "nfs4" => "nfs",
+            "smb3" => "smb2",
+            name if name.starts_with("fuse") => "fuse",
+            name => name,
+        };
+        TABLE.iter().find(|row| row.1 == name).map(|row| Self { magic: row.0 })
+    }
+
     /// What this filesystem means for the store.
     #[must_use]
     pub fn class(self) -> FilesystemClass {
@@ -81,5 +95,10 @@ mod tests {
         assert_eq!(Filesystem { magic: 0x9123_683E }.class(), FilesystemClass::CopyOnWrite);
         assert_eq!(Filesystem { magic: 0xEF53 }.class(), FilesystemClass::Local);
         assert_eq!(Filesystem { magic: 1 }.to_string(), "filesystem type 0x1");
+        let class = |name| Filesystem::of_mount(name).map(Filesystem::class);
+        assert_eq!(class("ext3"), Some(FilesystemClass::Local));
+        assert_eq!(class("fuse.sshfs"), Some(FilesystemClass::Network));
+        assert_eq!(class("overlay"), Some(FilesystemClass::Layered));
+        assert_eq!(class("proc"), None);
     }
 }

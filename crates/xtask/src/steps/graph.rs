@@ -38,7 +38,13 @@ const RULES: &[Rule] = &[
         dev: &["windlass-tcp"],
     },
     Rule { package: "windlass-sim", normal: LIBRARIES, optional: &[], dev: &[] },
-    Rule { package: "windlass-cli", normal: &["windlass"], optional: &[], dev: &[] },
+    // `doctor` opens devices as the provider does, without a node.
+    Rule {
+        package: "windlass-cli",
+        normal: &["windlass"],
+        optional: &["windlass-fabric", "windlass-verbs"],
+        dev: &[],
+    },
     Rule { package: "windlass-xtask", normal: &[], optional: &[], dev: &[] },
     Rule { package: "windlass-benches", normal: LIBRARIES, optional: &[], dev: &[] },
     // About verbs, and not about the log.
