@@ -23,7 +23,8 @@ pub(crate) struct Tally {
     pub(crate) ignored: usize,
 }
 
-pub(crate) fn run(role: Role, address: &str, words: &[String]) -> Tally {
+/// The line to the other end.
+pub(crate) fn line(role: Role, address: &str) -> TcpStream {
     let stream = match role {
         Role::Passive => {
             TcpListener::bind(address).expect("to listen").accept().expect("the other process").0
@@ -32,7 +33,11 @@ pub(crate) fn run(role: Role, address: &str, words: &[String]) -> Tally {
     };
     stream.set_read_timeout(Some(SILENCE)).expect("a time limit");
     stream.set_nodelay(true).expect("no delay");
-    let mut control = StreamControl(stream);
+    stream
+}
+
+pub(crate) fn run(role: Role, address: &str, words: &[String]) -> Tally {
+    let mut control = StreamControl(line(role, address));
     let mut tally = Tally::default();
     let wanted =
         |case: &&Case| words.is_empty() || words.iter().any(|word| case.name().contains(word.as_str()));

@@ -3,9 +3,10 @@
 //! A harness of its own, because a case that did not run may not be called passed: without a device every case is `ignored`, with
 //! the reason and the command that runs them. Where `WINDLASS_VERBS_DEVICE=required` is set (in the guest) that is a failure.
 //! Words on the command line that don't begin with `-` select the cases whose names hold one of them. With `--active` or
-//! `--passive` it is one of two ends ([`hosts`]).
+//! `--passive` it is one of two ends ([`hosts`], with `--fault` [`faults`]).
 
 mod cases;
+mod faults;
 mod hosts;
 mod memory;
 mod modes;
@@ -50,6 +51,11 @@ fn main() -> ExitCode {
         let address = words.remove(at + 1);
         (role, address)
     });
+    let fault = words.iter().position(|word| word == "--fault").map(|at| {
+        let command = if at + 1 < words.len() { words.remove(at + 1) } else { String::new() };
+        words.remove(at);
+        command
+    });
     words.retain(|word| !word.starts_with('-'));
     let start = Instant::now();
     let mut tally = Tally::default();
@@ -70,13 +76,17 @@ fn main() -> ExitCode {
             println!("{:?}", windlass_fabric::Fabric::capabilities(&fabric));
             drop(fabric);
             tally = match end {
-                Some((role, address)) => hosts::run(role, &address, &words),
+                Some((role, address)) => match &fault {
+                    Some(command) => faults::run(role, hosts::line(role, &address), command),
+                    None => hosts::run(role, &address, &words),
+                },
                 None => here(selected(&words)),
             };
         }
     }
     let leaked = windlass_verbs::leaked_regions();
-    if leaked > 0 {
+    // Of a device that was taken away nothing can be ended any more.
+    if leaked > 0 && fault.is_none() {
         println!("FAILED: {leaked} registrations could not be ended");
         tally.failed += 1;
     }
