@@ -273,6 +273,30 @@ fn between_hosts(program: &str) -> String {
            ring=\"$ring $!\"\n\
          done\n\
          for process in $ring; do wait $process || exit 1; done\n"
+    ) + &faults(program)
+}
+
+/// Faults between two of the hosts, with writes under way: the owner of the memory killed, the link cut, a device taken away at either
+/// end. The last host that is struck has no device afterwards.
+fn faults(program: &str) -> String {
+    format!(
+        "all=0\n\
+         fault() {{\n\
+         echo \"Running {program} with a fault: $1\"\n\
+         ip netns exec host2 /guest/{program} --passive 10.0.0.2:$2 --fault >/tmp/passive 2>&1 & passive=$!\n\
+         ip netns exec host1 /guest/{program} --active 10.0.0.2:$2 --fault \"${{3//PASSIVE/$passive}}\" && active=0 || active=1\n\
+         wait $passive; passive=$?\n\
+         grep '^   ' /tmp/passive\n\
+         [ $active -eq 0 ] && [ $passive -eq $4 ] && return\n\
+         all=1; echo \"The passive end ($passive):\"; cat /tmp/passive\n\
+         }}\n\
+         fault 'peer killed' 7472 'kill -9 PASSIVE' 137\n\
+         fault 'link down' 7473 'ip link set near1 down' 0\n\
+         ip netns exec host1 ip link set near1 up; sleep 1\n\
+         fault 'own device removed' 7474 'rdma link del rxe1 & sleep 1' 0\n\
+         ip netns exec host1 rdma link add rxe1 type rxe netdev near1; rdma dev set rxe1 netns host1; sleep 1\n\
+         fault 'device of the peer removed' 7475 'ip netns exec host2 rdma link del rxe2 & sleep 1' 0\n\
+         exit $all\n"
     )
 }
 
