@@ -34,10 +34,10 @@ const OUT_BYTES: usize = ANSWER_HEADER_BYTES + ANSWER_BYTES_MAX as usize;
 /// How long a refused peer may take to read its refusal and close.
 const LINGER: Duration = Duration::from_secs(1);
 /// How often the thread looks after a socket that it has lent.
-const LOOK: Duration = Duration::from_millis(1);
+const LOOK: Duration = Duration::from_millis(2);
 /// Looks without a request after which it takes the socket back.
-const LOOKS_IDLE: u32 = 8;
-/// The socket is lent while the mean time between two reads of it is below.
+const LOOKS_IDLE: u32 = 6;
+/// The socket is lent once two reads in a row came after less than this.
 const DENSE: Duration = Duration::from_millis(1);
 
 /// Why the agent stops.
@@ -266,19 +266,19 @@ impl Agent {
             return Err(stop);
         }
         self.carry_out(link).map_err(stopped)?;
-        let (mut mean, mut visits) = (DENSE * 2, link.queue.visits());
+        let (mut was_dense, mut visits) = (false, link.queue.visits());
         loop {
             let start = Instant::now();
             let count = self.receive(spin)?;
-            mean = (mean * 7 + start.elapsed().min(DENSE * 4)) / 8;
+            let is_dense = start.elapsed() < DENSE;
             self.unread = 0..count;
             self.reads += 1;
             self.carry_out(link).map_err(stopped)?;
             let now = link.queue.visits();
-            if mean < DENSE && now != visits {
+            if was_dense && is_dense && now != visits {
                 return Ok(());
             }
-            visits = now;
+            (was_dense, visits) = (is_dense, now);
         }
     }
 

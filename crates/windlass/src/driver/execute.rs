@@ -19,6 +19,11 @@ use crate::control::{ControlPlane, Purpose};
 /// Slots of a tenure's hand-off: the tail's segment, those ahead, one that is still being drained.
 const SLOTS_MIN: u64 = 4;
 
+/// Up to so many bytes a flush takes about as long as one of a page.
+const SHORT_FLUSH_BYTES: u64 = 64 << 10;
+/// Up to so many records in a flush a backup takes its primary to have a single committer.
+const ALONE_RECORDS: u64 = 2;
+
 /// A command that takes effect after the ones of its kind before it.
 pub(crate) enum Ordered {
     Job { job: Job, history: EpochHistory, tail: Option<Lsn> },
@@ -76,7 +81,9 @@ where
             }
             Command::Flush { token, to } => {
                 self.flush_since = now;
-                self.submit(Job::Flush { token, to });
+                let is_short = self.is_short_flush(to);
+                self.parsed_unflushed = 0;
+                self.submit(Job::Flush { token, to, is_short });
             }
             Command::StartTenure { token, quorum, at } => {
                 self.ordered.push_back(Ordered::StartTenure { token, quorum, at });
@@ -152,6 +159,19 @@ where
             }
             Command::Event(event) => self.event(event),
         }
+    }
+
+    /// A flush for one committer alone. For many a flush beside the driver costs little for each, and meanwhile the next batch is on its way.
+    fn is_short_flush(&self, to: Lsn) -> bool {
+        let bytes = to.0.saturating_sub(self.local.store.persisted().lsn().0);
+        let is_alone = match &self.lead {
+            Some(lead) => {
+                let marks = &lead.tenure.watermarks;
+                marks.replicated.waiting() == 0 && marks.durable.waiting() + marks.persisted.waiting() <= 1
+            }
+            None => self.parsed_unflushed <= ALONE_RECORDS,
+        };
+        is_alone && bytes <= SHORT_FLUSH_BYTES
     }
 
     fn submit(&mut self, job: Job) {
@@ -385,6 +405,7 @@ where
             Ok(scanned) => {
                 self.group_meters.parses.add(1);
                 self.group_meters.parsed_records.add(scanned.records);
+                self.parsed_unflushed += scanned.records;
                 self.note_unsound(to, &scanned);
                 self.inputs.push_back(Input::Parsed { token, valid_tail: scanned.valid_tail });
             }

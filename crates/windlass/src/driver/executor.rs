@@ -25,12 +25,34 @@ pub enum Lane {
 pub(crate) type Change = Box<dyn FnOnce(&mut Superblock) + Send>;
 
 pub(crate) enum Job {
-    Flush { token: Token, to: Lsn },
-    Save { token: Token, change: Change },
-    Cut { token: Token, at: Lsn, change: Change },
-    Reset { token: Token, at: Lsn, change: Change },
-    Trim { to: Lsn, drained: Lsn, change: Change },
-    Prepare { tail: Lsn },
+    /// `is_short`: it holds few bytes, and somebody waits for it.
+    Flush {
+        token: Token,
+        to: Lsn,
+        is_short: bool,
+    },
+    Save {
+        token: Token,
+        change: Change,
+    },
+    Cut {
+        token: Token,
+        at: Lsn,
+        change: Change,
+    },
+    Reset {
+        token: Token,
+        at: Lsn,
+        change: Change,
+    },
+    Trim {
+        to: Lsn,
+        drained: Lsn,
+        change: Change,
+    },
+    Prepare {
+        tail: Lsn,
+    },
 }
 
 /// One piece of work.
@@ -96,13 +118,18 @@ impl<D: Disk> Work<D> {
         }
     }
 
+    /// Whether it is so short that handing it to another thread costs more than making it.
+    pub(crate) fn is_errand(&self) -> bool {
+        matches!(self.job, Job::Flush { is_short: true, .. })
+    }
+
     /// Does it; waits for the disk.
     #[must_use]
     pub fn run(self) -> Done {
         let Work { store, job } = self;
         let failed = |cause: String| Outcome::Failed { reason: StopReason::FlushFailed, cause };
         Done(match job {
-            Job::Flush { token, to } => match store.flush(to) {
+            Job::Flush { token, to, .. } => match store.flush(to) {
                 Ok(persisted) => Outcome::Flushed { token, persisted: Persisted(persisted.lsn()) },
                 Err(error) => failed(error.to_string()),
             },

@@ -33,6 +33,9 @@ const SLOTS_BIND: u64 = (1 << 56) - 1;
 const RECEIVES_SPARE: u32 = 4;
 /// Slots of the send queue kept free for acknowledgements and invalidations.
 const SENDS_KEPT: u32 = 32;
+/// Every so many acknowledgements one is signalled, so that their slots come back. Where their bytes are posted inline nothing else waits for
+/// an answer, which would wake this side for each.
+const SIGNAL_EVERY: u32 = 8;
 
 /// A window that is, or is about to be, open to the peer. The window goes before the region.
 struct Granted<F: Fabric> {
@@ -87,6 +90,9 @@ pub(crate) struct Incoming<F: Fabric> {
     acknowledgement_slot: Option<RemoteRange>,
     acknowledgement: Option<Acknowledgement>,
     acknowledging: bool,
+    /// One was posted whose completion nobody waits for.
+    is_posted: bool,
+    unsignalled: u32,
     /// Acknowledgements sent with an immediate.
     immediates: u64,
     /// Notices taken.
@@ -157,6 +163,8 @@ impl<F: Fabric> Incoming<F> {
             acknowledgement_slot: None,
             acknowledgement: None,
             acknowledging: false,
+            is_posted: false,
+            unsignalled: 0,
             immediates: 0,
             consumed: 0,
             heartbeat_last: [0; Heartbeat::BYTES],
@@ -223,9 +231,16 @@ impl<F: Fabric> Incoming<F> {
             Operation::Write { source, to }
         };
         let id = work::id(WorkKind::Acknowledge, 0);
-        self.connection.post(&[Request { id, operation, signalled: true }])?;
+        self.unsignalled += 1;
+        let signalled = !self.inline || self.unsignalled >= SIGNAL_EVERY;
+        self.connection.post(&[Request { id, operation, signalled }])?;
         self.immediates += u64::from(wakes);
-        self.acknowledging = true;
+        if signalled {
+            self.unsignalled = 0;
+            self.acknowledging = true;
+        } else {
+            self.is_posted = true;
+        }
         Ok(())
     }
 
@@ -266,6 +281,9 @@ impl<F: Fabric> Incoming<F> {
             }
         }
         self.post_acknowledgement()?;
+        if std::mem::take(&mut self.is_posted) {
+            inputs.push_back(Input::AcknowledgeDone { session: self.session });
+        }
         if self.purpose == Purpose::Replicate {
             inputs.extend(self.look_at_heartbeat());
         }

@@ -58,7 +58,7 @@ use windlass_store::{Opened, Store, UpdateError};
 pub use executor::{Done, Executor, InlineExecutor, Lane, Work};
 pub(crate) use meters::GroupMeters;
 pub use meters::GroupMetrics;
-pub(crate) use port::{Port, Request};
+pub(crate) use port::{Attend, Port, Request};
 pub use state::ConfigurationError;
 
 use self::executor::Outcome;
@@ -219,6 +219,8 @@ pub struct Driver<F: Fabric, D: Disk, C, N, X> {
     frames: Vec<Frame>,
     wanted_told: Lsn,
     flush_since: u64,
+    /// Records that arrived here since the last flush was ordered.
+    parsed_unflushed: u64,
     unsound: quiet::Unsound,
     full_disk: full::FullDisk,
     /// Since when this member is a candidate.
@@ -377,6 +379,7 @@ where
             frames: Vec::new(),
             wanted_told: Lsn(0),
             flush_since: 0,
+            parsed_unflushed: 0,
             unsound: quiet::Unsound::default(),
             full_disk: full::FullDisk::new(nanos(options.full_disk_limit)),
             candidate_since: None,
@@ -503,6 +506,14 @@ where
     pub(crate) fn others(&self) -> Vec<MemberId> {
         let config = self.engine.config();
         config.voters.iter().copied().filter(|voter| *voter != config.me).collect()
+    }
+
+    /// Whether anybody waits for a commit.
+    pub(crate) fn has_committers(&self) -> bool {
+        self.lead.as_ref().is_some_and(|lead| {
+            let marks = &lead.tenure.watermarks;
+            [&marks.persisted, &marks.replicated, &marks.durable].iter().any(|watch| watch.waiting() > 0)
+        })
     }
 
     pub(crate) fn port(&self) -> &Arc<Port> {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use windlass_engine::{Input, Status};
 use windlass_log::Lsn;
@@ -18,12 +18,22 @@ pub(crate) enum Request {
     Prepare,
 }
 
+/// Who sees to it that the driver is stepped, where several threads may.
+pub(crate) trait Attend: Send + Sync {
+    /// The driver is to take a turn.
+    fn woken(&self);
+
+    /// Steps the driver on this thread until `is_done`, or for a while; `false` if somebody else steps it.
+    fn step_until(&self, is_done: &dyn Fn() -> bool) -> bool;
+}
+
 /// The shared part. See the module.
 pub(crate) struct Port {
     wanted: AtomicU64,
     is_asked: AtomicBool,
     requests: Mutex<VecDeque<Request>>,
     wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    attends: OnceLock<Weak<dyn Attend>>,
     /// Persisted on a quorum, as far as this member knows and holds. Never goes back.
     pub(crate) durable: Arc<Watch>,
     replicated: Mutex<Arc<Watch>>,
@@ -47,6 +57,7 @@ impl Port {
             is_asked: AtomicBool::new(false),
             requests: Mutex::default(),
             wake: OnceLock::new(),
+            attends: OnceLock::new(),
             durable: Arc::new(Watch::new(durable)),
             replicated: Mutex::new(Arc::new(Watch::new(durable))),
             status: Mutex::default(),
@@ -63,17 +74,41 @@ impl Port {
         if let Some(wake) = self.wake.get() {
             wake();
         }
+        if let Some(attends) = self.attends.get().and_then(Weak::upgrade) {
+            attends.woken();
+        }
+    }
+
+    /// Who steps the driver.
+    pub(crate) fn attend(&self, who: Weak<dyn Attend>) {
+        // Set once, by the pump.
+        let _ = self.attends.set(who);
     }
 
     /// Somebody waits for everything below `end` to reach this level.
     pub(crate) fn want(&self, end: Lsn, level: Level) {
+        self.note_wanted(end, level);
+        self.wake();
+    }
+
+    fn note_wanted(&self, end: Lsn, level: Level) {
         match level {
             Level::Buffered | Level::Replicated => {}
             Level::Local | Level::Durable => {
                 self.wanted.fetch_max(end.0, Ordering::AcqRel);
             }
         }
-        self.wake();
+    }
+
+    /// As [`Port::want`], by a thread that has nothing else to do: it steps the driver until `is_done` if nobody else does. Whether it did.
+    pub(crate) fn want_and_step(&self, end: Lsn, level: Level, is_done: &dyn Fn() -> bool) -> bool {
+        self.note_wanted(end, level);
+        let stepped =
+            self.attends.get().and_then(Weak::upgrade).is_some_and(|attends| attends.step_until(is_done));
+        if !stepped {
+            self.wake();
+        }
+        stepped
     }
 
     /// What was wanted in the tenure before counts no more.

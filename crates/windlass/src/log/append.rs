@@ -299,11 +299,12 @@ impl Log {
     fn commit_by(&self, end: Lsn, level: Level, deadline: Option<Instant>) -> Result<Committed, CommitError> {
         let watch = self.shared.watch_for(&self.tenure, end, level)?;
         if let Some(port) = self.shared.port().filter(|_| level != Level::Buffered && watch.value() < end) {
-            port.want(end, level);
-            if level == Level::Replicated {
-                spin_until(|| watch.answer(end).is_some());
+            let is_done = || watch.answer(end).is_some();
+            let stepped = port.want_and_step(end, level, &is_done);
+            if !stepped && level == Level::Replicated && watch.waiting() == 0 {
+                spin_until(is_done);
             }
-            wait_blocking(&watch, end, level, Who::Observer, deadline)?;
+            wait_blocking(&watch, end, level, Who::Thread, deadline)?;
             return Ok(Committed::new(end, level));
         }
         let here = OnMedia(&self.shared, &self.tenure);

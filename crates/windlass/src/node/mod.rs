@@ -9,6 +9,7 @@
 //! ```
 
 mod events;
+mod helm;
 mod options;
 mod pump;
 mod read;
@@ -713,7 +714,9 @@ fn assemble<F: Fabric>(
             }
         }
     };
-    let threads = Threads::start(&format!("windlass-{}", options.me.0), waking(&wake))
+    // A pump that never sleeps, or has a processor of its own, does everything itself but flush.
+    let is_shared = options.pump != PumpMode::Busy && options.pin.is_none();
+    let threads = Threads::start(&format!("windlass-{}", options.me.0), is_shared, waking(&wake))
         .map_err(|source| NodeError::System { what: "a thread", source })?;
     let control = TcpControl::start(
         ControlOptions {
@@ -787,7 +790,7 @@ fn assemble<F: Fabric>(
             if let Some(processor) = pin {
                 pin_to(processor, &of_pump.logger);
             }
-            pump::run(driver, &of_pump, mode);
+            pump::run(driver, &of_pump, mode, is_shared);
         })
         .map_err(|source| NodeError::System { what: "a thread", source })?;
     Ok(Node {

@@ -10,10 +10,11 @@ use windlass_fabric::Fabric;
 use windlass_log::MemberId;
 use windlass_store::disk::{Disk, RealDisk};
 
+use super::helm::{Helm, Steered};
 use super::{Ending, Inner, NodeEvent, PumpMode, staging};
 use crate::clock::Clock;
 use crate::control::ControlPlane;
-use crate::driver::{Driver, DriverEvent, Executor};
+use crate::driver::{Attend, Driver, DriverEvent, Executor};
 
 /// How long a closing primary waits for reservations in flight.
 const QUIET: Duration = Duration::from_secs(1);
@@ -21,33 +22,66 @@ const QUIET: Duration = Duration::from_secs(1);
 const HEIR: Duration = Duration::from_millis(500);
 
 /// Steps the driver until the node is to end, then ends it.
-pub(crate) fn run<F, C, N, X>(mut driver: Driver<F, RealDisk, C, N, X>, inner: &Arc<Inner>, mode: PumpMode)
+pub(super) fn run<F, C, N>(driver: Steered<F, C, N>, inner: &Arc<Inner>, mode: PumpMode, is_shared: bool)
 where
     F: Fabric,
     C: Clock + Clone,
     N: ControlPlane,
-    X: Executor<RealDisk>,
 {
-    let mut leaving: Option<Leaving> = None;
-    let _guard = EndOnPanic(inner);
-    loop {
-        let worked = match driver.step() {
-            Ok(worked) => worked,
-            Err(error) => {
-                error!(inner.logger, "the fabric is unusable; open the node again"; "cause" => %error);
-                break;
-            }
-        };
-        if worked {
-            forward(&mut driver, inner);
+    let on_panic = EndOnPanic(inner);
+    let helm = Arc::new(Helm::new(driver, Arc::clone(inner), is_shared));
+    helm.i_am_pump();
+    let attends: Arc<dyn Attend> = helm.clone();
+    inner.port.attend(Arc::downgrade(&attends));
+    drop(attends);
+    let name = std::thread::current().name().unwrap_or_default().replace("pump", "relief");
+    let of_relief = Arc::clone(&helm);
+    let relief = std::thread::Builder::new().name(name).spawn(move || of_relief.relieve());
+    let stepped = match &relief {
+        Ok(_) => steer(&helm, inner, mode),
+        Err(error) => {
+            error!(inner.logger, "no thread for the node; open it again"; "cause" => %error);
+            Some(())
         }
+    };
+    let taken = helm.take();
+    if let Ok(relief) = relief {
+        // A panic there has been reported by the panic hook.
+        let _ = relief.join();
+    }
+    let Some(driver) = taken.filter(|_| stepped.is_some()) else {
+        panic!("a thread that stepped the driver has panicked");
+    };
+    end(driver, inner, inner.ending() != Some(Ending::Abrupt));
+    drop(on_panic);
+}
+
+/// The pump's turns. `None` after a panic of another thread within one.
+fn steer<F, C, N>(helm: &Helm<F, C, N>, inner: &Inner, mode: PumpMode) -> Option<()>
+where
+    F: Fabric,
+    C: Clock + Clone,
+    N: ControlPlane,
+{
+    let unusable = |error: &dyn std::fmt::Display| {
+        error!(inner.logger, "the fabric is unusable; open the node again"; "cause" => %error);
+        Some(())
+    };
+    let mut leaving: Option<Leaving> = None;
+    let mut seat = helm.claim()?;
+    loop {
+        let driver = seat.as_mut()?;
+        let worked = match helm.turn(driver) {
+            Ok(worked) => worked,
+            Err(error) => return unusable(&error),
+        };
         match inner.ending() {
-            Some(Ending::Abrupt) => return end(driver, inner, false),
+            Some(Ending::Abrupt) => return Some(()),
             Some(Ending::Clean) => {
                 let leaving = leaving.get_or_insert_with(|| Leaving::new(driver.others()));
                 let is_over = leaving.turn(&driver.status());
                 if (is_over && driver.may_end()) || leaving.since.elapsed() > QUIET {
-                    break;
+                    return Some(());
                 }
                 if let Some(input) = leaving.ask.take() {
                     driver.ask(input);
@@ -56,16 +90,29 @@ where
             }
             None => {}
         }
-        if worked || mode == PumpMode::Busy {
+        if let Some(errand) = driver.executor_mut().take_errand() {
+            helm.leave_to_relief();
+            drop(seat);
+            errand.run();
+            seat = helm.claim()?;
+            helm.back();
+            continue;
+        }
+        let is_claimed = helm.is_claimed();
+        if !is_claimed && (worked || mode == PumpMode::Busy) {
+            continue;
+        }
+        if is_claimed || (leaving.is_none() && helm.may_stand_by(driver)) {
+            drop(seat);
+            helm.stand_by();
+            seat = helm.claim()?;
             continue;
         }
         let longest = if leaving.is_some() { Duration::from_millis(1) } else { Duration::MAX };
         if let Err(error) = driver.wait(longest) {
-            error!(inner.logger, "the fabric is unusable; open the node again"; "cause" => %error);
-            break;
+            return unusable(&error);
         }
     }
-    end(driver, inner, true);
 }
 
 /// A pump that panics (a defect) must not leave a node that looks alive.
@@ -120,7 +167,7 @@ impl Leaving {
 }
 
 /// Passes on what the driver has to say.
-fn forward<F, D, C, N, X>(driver: &mut Driver<F, D, C, N, X>, inner: &Inner)
+pub(super) fn forward<F, D, C, N, X>(driver: &mut Driver<F, D, C, N, X>, inner: &Inner)
 where
     F: Fabric,
     D: Disk,

@@ -17,6 +17,22 @@ pub(crate) struct Threads<D: Disk> {
     lanes: [Arc<Queue<D>>; 3],
     done: Arc<Finished>,
     running: Vec<JoinHandle<()>>,
+    /// Whether whoever steps the driver makes short flushes itself.
+    has_errands: bool,
+    errand: Option<Errand<D>>,
+}
+
+/// A short flush for whoever steps the driver, to be made with the driver let go.
+pub(super) struct Errand<D: Disk> {
+    work: Work<D>,
+    done: Arc<Finished>,
+}
+
+impl<D: Disk> Errand<D> {
+    /// Makes it; the driver's next turn hears of it.
+    pub(super) fn run(self) {
+        self.done.run(self.work);
+    }
 }
 
 struct Queue<D: Disk> {
@@ -33,6 +49,17 @@ struct Finished {
     wake: Box<dyn Fn() + Send + Sync>,
 }
 
+impl Finished {
+    fn run<D: Disk>(&self, work: Work<D>) {
+        // A defect in there must not leave a driver that waits for ever: nobody knows what is on the medium now.
+        let run = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work.run()));
+        let outcome = run.unwrap_or_else(|_| Done::failed("work on the store panicked"));
+        self.done.lock().unwrap_or_else(PoisonError::into_inner).push_back(outcome);
+        self.is_any.store(true, Ordering::Release);
+        (self.wake)();
+    }
+}
+
 fn index(lane: Lane) -> usize {
     match lane {
         Lane::Flush => 0,
@@ -42,9 +69,10 @@ fn index(lane: Lane) -> usize {
 }
 
 impl<D: Disk> Threads<D> {
-    /// Starts the threads. `wake` is called whenever something is done.
+    /// Starts the threads. `wake` is called whenever something is done. With errands, somebody takes them after each turn.
     pub(crate) fn start(
         name: &str,
+        has_errands: bool,
         wake: impl Fn() + Send + Sync + 'static,
     ) -> Result<Threads<D>, std::io::Error> {
         let done = Arc::new(Finished {
@@ -60,7 +88,7 @@ impl<D: Disk> Threads<D> {
                 arrived: Condvar::new(),
             })
         });
-        let mut threads = Threads { lanes, done, running: Vec::new() };
+        let mut threads = Threads { lanes, done, running: Vec::new(), has_errands, errand: None };
         for (lane, word) in [(0, "flush"), (1, "meta"), (2, "prep")] {
             let (queue, done) = (Arc::clone(&threads.lanes[lane]), Arc::clone(&threads.done));
             let spins = lane == 0;
@@ -74,12 +102,7 @@ impl<D: Disk> Threads<D> {
 impl<D: Disk> Queue<D> {
     fn run(&self, done: &Finished, spins: bool) {
         while let Some(work) = self.next(spins) {
-            // A defect in there must not leave a driver that waits for ever: nobody knows what is on the medium now.
-            let run = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work.run()));
-            let outcome = run.unwrap_or_else(|_| Done::failed("work on the store panicked"));
-            done.done.lock().unwrap_or_else(PoisonError::into_inner).push_back(outcome);
-            done.is_any.store(true, Ordering::Release);
-            (done.wake)();
+            done.run(work);
         }
     }
 
@@ -106,8 +129,19 @@ impl<D: Disk> Queue<D> {
     }
 }
 
+impl<D: Disk> Threads<D> {
+    /// The flush that whoever steps the driver is to make now, if any.
+    pub(super) fn take_errand(&mut self) -> Option<Errand<D>> {
+        self.errand.take()
+    }
+}
+
 impl<D: Disk> Executor<D> for Threads<D> {
     fn submit(&mut self, work: Work<D>) {
+        if self.has_errands && work.is_errand() && self.errand.is_none() {
+            self.errand = Some(Errand { work, done: Arc::clone(&self.done) });
+            return;
+        }
         let queue = &self.lanes[index(work.lane())];
         queue.work.lock().unwrap_or_else(PoisonError::into_inner).push_back(work);
         queue.is_waiting.store(true, Ordering::Release);
