@@ -6,15 +6,14 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
 use windlass::control::{Member, Secret};
 use windlass::{Level, Log, LogId, MemberId, Node, NodeOptions};
 
 use crate::child;
 use crate::error::{BenchError, During};
 use crate::group::clients::{self, Put};
-use crate::group::{Answer, RECORD_BYTES, Request, Wanted, lag, latency};
+use crate::group::server::Server;
+use crate::group::{Answer, Request, Wanted, lag, latency};
 
 /// The role of a member.
 pub(crate) const ROLE: &str = "member";
@@ -50,38 +49,15 @@ impl Wanted {
     }
 }
 
-/// Takes connections from clients for as long as this process lives: all on one thread, each waiting for its commits as futures.
+/// Takes connections from clients for as long as this process lives.
 fn serve(log: Log, wanted: Wanted) -> Result<Answer, BenchError> {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").during("listening for clients")?;
-    listener.set_nonblocking(true)?;
-    let address = listener.local_addr()?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let server = Server::new(log, wanted.level())?;
+    let address = server.listener.local_addr()?;
     std::thread::spawn(move || {
-        // Without a listener no client gets an answer, and says so.
-        let _ = runtime.block_on(accept(listener, &log, wanted));
+        // Clients whose server is gone get no answer, and say so.
+        let _ = server.run();
     });
     Ok(Answer::Address(address))
-}
-
-async fn accept(listener: std::net::TcpListener, log: &Log, wanted: Wanted) -> std::io::Result<()> {
-    let listener = TcpListener::from_std(listener)?;
-    loop {
-        let (stream, _) = listener.accept().await?;
-        let log = log.clone();
-        // A client that goes has had its answers; a put that fails ends its connection, which the client reports.
-        tokio::spawn(async move { serve_one(stream, &log, wanted).await });
-    }
-}
-
-async fn serve_one(mut stream: TcpStream, log: &Log, wanted: Wanted) -> Result<(), BenchError> {
-    stream.set_nodelay(true)?;
-    let mut record = [0; RECORD_BYTES];
-    loop {
-        stream.read_exact(&mut record).await?;
-        let appended = log.append_wait(&record, soon()).await.during("appending")?;
-        let _committed = log.commit(appended.end, wanted.level()).await.during("committing")?;
-        stream.write_all(&[1; 8]).await?;
-    }
 }
 
 /// How long anything may take.

@@ -10,6 +10,7 @@ mod latency;
 pub(crate) mod member;
 pub(crate) mod pingpong;
 pub(crate) mod quorum;
+mod server;
 mod throughput;
 
 use std::net::{SocketAddr, TcpListener};

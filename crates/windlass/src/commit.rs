@@ -9,6 +9,8 @@
 //!
 //! Not for deciding *when* to flush: that is `log::flush`.
 
+mod crowd;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
@@ -19,6 +21,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use windlass_log::{Epoch, Lsn};
+
+use self::crowd::Crowd;
 
 /// What a commit promises. DESIGN.md section 5 has the table of what each level survives.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -218,6 +222,8 @@ pub(crate) struct Watch {
     /// How many committers wait, readable without the queue's lock.
     waiting: AtomicUsize,
     queue: Mutex<Queue>,
+    /// Threads that wait for what a driver moves.
+    crowd: Crowd,
     stopped: OnceLock<Stopped>,
 }
 
@@ -312,6 +318,7 @@ impl Watch {
             value: AtomicU64::new(at.0),
             waiting: AtomicUsize::new(0),
             queue: Mutex::default(),
+            crowd: Crowd::default(),
             stopped: OnceLock::new(),
         }
     }
@@ -328,7 +335,12 @@ impl Watch {
 
     /// How many wait.
     pub(crate) fn waiting(&self) -> usize {
-        self.waiting.load(Ordering::Relaxed)
+        self.waiting.load(Ordering::Relaxed) + self.crowd.threads()
+    }
+
+    /// The drain has passed everything below `to`: who waits for it is told together.
+    pub(crate) fn drained(&self, to: Lsn) {
+        self.crowd.drained(to);
     }
 
     pub(crate) fn stopped(&self) -> Option<&Stopped> {
@@ -343,6 +355,7 @@ impl Watch {
             return Covered::default();
         }
         self.value.store(to.0, Ordering::Release);
+        self.crowd.advanced(to);
         if queue.by_end.is_empty() {
             return Covered::default();
         }
@@ -363,6 +376,7 @@ impl Watch {
         let all = std::mem::take(&mut *queue);
         self.waiting.store(0, Ordering::Relaxed);
         drop(queue);
+        self.crowd.stopped();
         all.by_end.into_values().for_each(Waiter::wake);
     }
 
@@ -525,10 +539,54 @@ pub(crate) fn wait_blocking(
     }
 }
 
+/// As [`wait_blocking`], for a watermark that a driver moves for many: see [`crowd`].
+pub(crate) fn wait_in_crowd(
+    watch: &Watch,
+    end: Lsn,
+    level: Level,
+    deadline: Option<Instant>,
+) -> Result<(), CommitError> {
+    loop {
+        let looked = watch.crowd.look();
+        if let Some(answer) = watch.answer(end) {
+            return answer;
+        }
+        if deadline.is_some_and(|d| Instant::now() >= d) {
+            return Err(CommitError::Deadline { end, level });
+        }
+        watch.crowd.sleep(looked, end, deadline);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::sync::atomic::AtomicU32;
+
+    #[test]
+    fn a_crowd_is_woken_by_what_covers_it_by_a_stop_and_by_its_deadlines() {
+        let watch = Arc::new(Watch::new(Lsn(0)));
+        let threads: Vec<_> = (1..=8_u64)
+            .map(|n| {
+                let watch = watch.clone();
+                std::thread::spawn(move || wait_in_crowd(&watch, Lsn(n * 8), Level::Durable, None))
+            })
+            .collect();
+        for n in 1..=6 {
+            watch.drained(Lsn(n * 8));
+            watch.advance(Lsn(n * 8)).wake();
+        }
+        let deadline = Some(Instant::now() + Duration::from_millis(5));
+        let error = wait_in_crowd(&watch, Lsn(64), Level::Durable, deadline).unwrap_err();
+        assert_eq!(error, CommitError::Deadline { end: Lsn(64), level: Level::Durable });
+        watch.stop(Stopped::Closed);
+        let answers: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+        for (n, answer) in (1_u64..).zip(answers) {
+            let end = Lsn(n * 8);
+            assert_eq!(answer, if n <= 6 { Ok(()) } else { Err(CommitError::Closed { end }) });
+        }
+        assert_eq!(watch.waiting(), 0);
+    }
 
     struct Counted(AtomicU32);
     impl std::task::Wake for Counted {

@@ -91,6 +91,7 @@ where
             Command::Revoke { token } => self.ordered.push_back(Ordered::Revoke { token }),
             Command::Seal { token } => self.seal(token),
             Command::StepDown { epoch, reason } => {
+                self.publish();
                 if let Some(lead) = self.lead.as_mut().filter(|lead| lead.epoch() == epoch) {
                     lead.step_down();
                 }
@@ -117,11 +118,12 @@ where
             }
             Command::Committed(proof) => {
                 let (replicated, durable) = (proof.replicated(), proof.durable());
-                if let Some(lead) = self.lead.as_ref().filter(|lead| lead.epoch() == proof.epoch()) {
-                    lead.tenure.watermarks.replicated.advance(replicated).wake();
-                    lead.tenure.watermarks.durable.advance(durable).wake();
+                if self.lead.as_ref().is_some_and(|lead| lead.epoch() == proof.epoch()) {
+                    // Behind the commands of this turn: what the next batch waits for goes first.
+                    self.committed = Some((replicated, durable));
+                } else {
+                    self.port.publish(replicated, durable);
                 }
-                self.port.publish(replicated, durable);
             }
             Command::Grant { token, primary, session, from, up_to } => {
                 self.sessions.grants.push(PendingGrant {
@@ -159,6 +161,16 @@ where
             }
             Command::Event(event) => self.event(event),
         }
+    }
+
+    /// Tells who waits how far the commit watermarks have moved.
+    pub(super) fn publish(&mut self) {
+        let Some((replicated, durable)) = self.committed.take() else { return };
+        if let Some(lead) = &self.lead {
+            lead.tenure.watermarks.replicated.advance(replicated).wake();
+            lead.tenure.watermarks.durable.advance(durable).wake();
+        }
+        self.port.publish(replicated, durable);
     }
 
     /// A flush for one committer alone. For many a flush beside the driver costs little for each, and meanwhile the next batch is on its way.

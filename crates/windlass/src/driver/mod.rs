@@ -221,6 +221,8 @@ pub struct Driver<F: Fabric, D: Disk, C, N, X> {
     flush_since: u64,
     /// Records that arrived here since the last flush was ordered.
     parsed_unflushed: u64,
+    /// Commit watermarks that the engine has moved and nobody was told of.
+    committed: Option<(Lsn, Lsn)>,
     unsound: quiet::Unsound,
     full_disk: full::FullDisk,
     /// Since when this member is a candidate.
@@ -380,6 +382,7 @@ where
             wanted_told: Lsn(0),
             flush_since: 0,
             parsed_unflushed: 0,
+            committed: None,
             unsound: quiet::Unsound::default(),
             full_disk: full::FullDisk::new(nanos(options.full_disk_limit)),
             candidate_since: None,
@@ -415,6 +418,7 @@ where
             worked = true;
             self.execute(command, now);
         }
+        self.publish();
         worked |= self.go_on_with_ordered(now);
         self.go_on_with_pending(now);
         let tail = self.tail();
@@ -789,6 +793,10 @@ where
         let before = lead.tenure.watermarks.drained.value();
         let input = lead.turn(&self.clock, self.options.reservation_limit, &self.meters);
         let after = lead.tenure.watermarks.drained.value();
+        if after > before {
+            let marks = &lead.tenure.watermarks;
+            [&marks.persisted, &marks.replicated, &marks.durable].iter().for_each(|mark| mark.drained(after));
+        }
         let geometry = self.local.geometry();
         if geometry.segment_of(before) != geometry.segment_of(after) {
             lead.tenure.handoff.retire();

@@ -8,7 +8,7 @@ use windlass_store::PrepareError;
 use super::Log;
 use super::shared::OnMedia;
 use super::wait::Commit;
-use crate::commit::{self, CommitError, Committed, Level, Reached, Who, wait_blocking};
+use crate::commit::{self, CommitError, Committed, Level, Reached, Who, wait_blocking, wait_in_crowd};
 use crate::error::AppendError;
 
 /// How long a committer that waits for another producer yields before it sleeps.
@@ -304,7 +304,7 @@ impl Log {
             if !stepped && level == Level::Replicated && watch.waiting() == 0 {
                 spin_until(is_done);
             }
-            wait_blocking(&watch, end, level, Who::Thread, deadline)?;
+            wait_in_crowd(&watch, end, level, deadline)?;
             return Ok(Committed::new(end, level));
         }
         let here = OnMedia(&self.shared, &self.tenure);
