@@ -80,6 +80,9 @@ pub(crate) fn run(settings: &Settings) -> Result<Report, BenchError> {
     let folder = settings.folder()?;
     let mut ours = Group::windlass(settings, folder.path())?;
     let mut quorum = Group::quorum(settings, folder.path())?;
+    for group in [&mut ours, &mut quorum] {
+        group.warm_up()?;
+    }
     let mut echoing = Child::start(pingpong::ROLE, &())?;
     let echo: SocketAddr = echoing.ask(&())?;
     let mut report = Report::default();

@@ -115,6 +115,16 @@ impl Group {
         Ok(Group { primary, others })
     }
 
+    /// Puts until all three members take part: a backup follows its primary once its first segments are made.
+    pub(crate) fn warm_up(&mut self) -> Result<(), BenchError> {
+        for _ in 0..4 {
+            let how_ms = 100;
+            self.ask(&Request::Drive { callers: 2, how_ms, wanted: Wanted::Durable })?;
+            std::thread::sleep(Duration::from_millis(how_ms));
+        }
+        Ok(())
+    }
+
     /// Processor time of all of its processes so far, in µs.
     pub(crate) fn work_us(&self) -> Result<f64, BenchError> {
         let primary = self.primary.work_us()?;

@@ -24,6 +24,9 @@ pub(crate) fn run(settings: &Settings) -> Result<Report, BenchError> {
     let quorum = Group::quorum(settings, folder.path())?;
     let ours = Group::windlass(settings, folder.path())?;
     let mut groups = [quorum, ours];
+    for group in &mut groups {
+        group.warm_up()?;
+    }
     let mut clients = Child::start(clients::ROLE, &())?;
     let mut report = Report::default();
     for wanted in [Wanted::Replicated, Wanted::Durable] {
