@@ -69,13 +69,15 @@ pub struct DeviceChoice {
 }
 
 /// Opens the first device with a port that fits the choice, and says which address of the port was taken.
-pub(crate) fn open(choice: &DeviceChoice) -> Result<(Arc<Context>, PortAddress), OpenError> {
-    let library = Library::load()?;
+pub(crate) fn open(
+    library: &Arc<Library>,
+    choice: &DeviceChoice,
+) -> Result<(Arc<Context>, PortAddress), OpenError> {
     // Memory that the device uses must not be copied on write after a fork. Newer kernels need no help, and the call then does
     // nothing; it is refused where the application has registered memory before, and then the choice was the application's.
     // SAFETY: it has no arguments and may be called at any time.
     let _ = unsafe { (library.fork_init)() };
-    let list = DeviceList::read(&library)?;
+    let list = DeviceList::read(library)?;
     let names: Vec<String> = list.devices().map(|device| list.name(device)).collect();
     if names.is_empty() {
         return Err(OpenError::NoDevice);
@@ -90,7 +92,7 @@ pub(crate) fn open(choice: &DeviceChoice) -> Result<(Arc<Context>, PortAddress),
         if choice.device.as_ref().is_some_and(|wanted| wanted != name) {
             continue;
         }
-        let context = Arc::new(open_device(&library, device, name)?);
+        let context = Arc::new(open_device(library, device, name)?);
         match choose_port(&context, choice.address)? {
             Ok(address) => return Ok((context, address)),
             Err(more) => refusals.extend(more),

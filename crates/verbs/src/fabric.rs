@@ -13,6 +13,7 @@ use crate::address::{PortAddress, gid_address};
 use crate::connection::{Maker, VerbsConnection};
 use crate::device::{Context, open};
 use crate::error::OpenError;
+use crate::library::Library;
 use crate::mode::{Reason, Registration, RegistrationReport};
 use crate::options::{CompletionMode, PathOptions, VerbsOptions, mtu_bytes, mtu_code};
 use crate::probe::{choose, windows_hold};
@@ -48,7 +49,15 @@ impl VerbsFabric {
     /// registration) and what to do.
     pub fn open(options: &VerbsOptions) -> Result<VerbsFabric, OpenError> {
         options.check()?;
-        let (context, address) = open(&options.device)?;
+        VerbsFabric::open_with(&Library::load()?, options)
+    }
+
+    /// The same with a library at hand.
+    pub(crate) fn open_with(
+        library: &Arc<Library>,
+        options: &VerbsOptions,
+    ) -> Result<VerbsFabric, OpenError> {
+        let (context, address) = open(library, &options.device)?;
         let domain = Arc::new(Domain::new(Arc::clone(&context))?);
         let reads_max = reads_max(&context, options.path.reads_in_flight_max);
         let inline_bytes = largest_inline(&domain)?;

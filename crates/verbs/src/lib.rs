@@ -26,6 +26,8 @@ mod error;
 mod events;
 mod extended;
 mod fabric;
+#[cfg(test)]
+mod fake;
 mod library;
 mod mode;
 mod ops;
@@ -37,6 +39,8 @@ mod region;
 mod slots;
 mod spin;
 mod status;
+#[cfg(test)]
+mod teardown;
 mod wake;
 mod window;
 mod work;

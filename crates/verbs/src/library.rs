@@ -23,8 +23,8 @@ macro_rules! functions {
         /// The exported functions that this crate calls, valid as long as the value lives.
         pub(crate) struct Library {
             $($(#[$doc])* pub(crate) $field: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
-            /// Keeps the code mapped that the pointers above point into.
-            _keep: libloading::Library,
+            /// Keeps the code mapped that the pointers above point into; `None` where they are a test's own.
+            pub(crate) _keep: Option<libloading::Library>,
         }
 
         impl Library {
@@ -44,7 +44,7 @@ macro_rules! functions {
                         .map(|symbol| *symbol)
                         .map_err(|source| OpenError::OldLibrary { library: LIBRARY_NAME, symbol: $symbol, source })?;
                 )*
-                Ok(Arc::new(Library { $($field,)* _keep: keep }))
+                Ok(Arc::new(Library { $($field,)* _keep: Some(keep) }))
             }
         }
     };

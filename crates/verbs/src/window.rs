@@ -37,7 +37,7 @@ struct State {
     raw: *mut sys::ibv_mw,
     binds: u32,
     bind: Option<Bind>,
-    /// Binds before the last one whose invalidation was posted and not yet seen, with a registration that may still be in use.
+    /// Binds before the last one whose invalidation was posted and not yet seen: as far as is known they still hold their region.
     earlier: Vec<Bind>,
     closed: bool,
 }
@@ -46,10 +46,24 @@ struct State {
 struct Bind {
     slots: Arc<Slots>,
     region: *mut sys::ibv_mr,
-    /// The bound stretch's own registration, on devices whose windows open all of the registration below them.
-    stretch: Option<Arc<RegionCore>>,
+    /// Holds the bound stretch's own registration, on devices whose windows open all of the registration below them.
+    _stretch: Option<Arc<RegionCore>>,
     /// Where in the send queue the invalidation was posted, if it was.
     invalidated_at: Option<u64>,
+}
+
+impl Bind {
+    /// Whether its invalidation was seen to succeed.
+    fn is_undone(&self) -> bool {
+        self.invalidated_at.is_some_and(|at| self.slots.sends.has_succeeded(at))
+    }
+}
+
+impl State {
+    /// Whether some bind that may still be in force is one of those.
+    fn has(&self, which: impl Fn(&Bind) -> bool) -> bool {
+        self.bind.iter().chain(&self.earlier).any(|bind| !bind.is_undone() && which(bind))
+    }
 }
 
 // SAFETY: verbs may be called from any thread on any object; the raw pointers are used under the lock.
@@ -144,18 +158,18 @@ impl WindowCore {
         Some(here.then_some(Held { state }))
     }
 
-    /// Frees the window if its last bind was on that connection, which is about to be destroyed.
+    /// Frees the window if it may be bound on that connection, which is about to be destroyed.
     pub(crate) fn unbind_on(&self, slots: &Arc<Slots>) {
         let mut state = self.lock();
-        if state.bind.iter().chain(&state.earlier).any(|bind| Arc::ptr_eq(&bind.slots, slots)) {
+        if state.has(|bind| Arc::ptr_eq(&bind.slots, slots)) {
             self.free(&mut state);
         }
     }
 
-    /// Frees the window if its last bind was over that registration, which is about to end.
+    /// Frees the window if it may be bound over that registration, which is about to end.
     pub(crate) fn unbind_from(&self, region: *mut sys::ibv_mr) {
         let mut state = self.lock();
-        if state.bind.iter().chain(&state.earlier).any(|bind| bind.region == region) {
+        if state.has(|bind| bind.region == region) {
             self.free(&mut state);
         }
     }
@@ -205,11 +219,11 @@ impl Held<'_> {
         // SAFETY: as in `key`; the field is this side's to write (the device's driver reads it while a bind is posted).
         unsafe { (*self.state.raw).rkey = key };
         self.state.binds += 1;
-        let bind = Bind { slots: Arc::clone(slots), region, stretch, invalidated_at: None };
+        let bind = Bind { slots: Arc::clone(slots), region, _stretch: stretch, invalidated_at: None };
         let last = self.state.bind.replace(bind);
         let earlier = &mut self.state.earlier;
-        earlier.extend(last.filter(|last| last.stretch.is_some()));
-        earlier.retain(|bind| !bind.invalidated_at.is_some_and(|at| bind.slots.sends.has_succeeded(at)));
+        earlier.extend(last);
+        earlier.retain(|bind| !bind.is_undone());
     }
 
     /// Notes that the invalidation was posted, and where.
