@@ -39,6 +39,10 @@ fn two_killed_primaries_lose_nothing_at_level_durable() {
         assert!(takeover["kill_to_commit_ms"].as_f64().unwrap() > 0.0, "{report}");
         assert_eq!(takeover["suspicion_ms"], 400);
     }
+    assert_eq!(report["level"], "durable");
+    assert!(report["throughput_per_s"].as_f64().unwrap() > 0.0, "{report}");
+    let (p50, p99) = (report["p50_us"].as_u64().unwrap(), report["p99_us"].as_u64().unwrap());
+    assert!(0 < p50 && p50 <= p99, "{report}");
 }
 
 #[test]

@@ -60,13 +60,24 @@ impl Group {
     }
 
     fn start(&mut self, number: usize) {
+        self.start_as(number, &mut Command::new(env!("CARGO_BIN_EXE_windlass")));
+    }
+
+    /// Starts a member for which the kernel refuses to flush any log bytes.
+    fn start_failing(&mut self, number: usize) {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        // This very program, whose only test to run becomes the member's process.
+        command.args(["--exact", "becomes_a_process_whose_flushes_fail", "--nocapture", "--test-threads=1"]);
+        command.env(BECOMES, format!("{}\n{number}", self.config)).stdout(Stdio::null());
+        self.start_as(number, &mut command);
+    }
+
+    fn start_as(&mut self, number: usize, command: &mut Command) {
         let lines = std::fs::OpenOptions::new().create(true).append(true).open(self.lines(number)).unwrap();
-        let child = Command::new(env!("CARGO_BIN_EXE_windlass"))
-            .args(["node", "--config", &self.config, "--member", &number.to_string()])
-            .stdin(Stdio::null())
-            .stderr(lines)
-            .spawn()
-            .unwrap();
+        if command.get_args().next().is_none() {
+            command.args(["node", "--config", &self.config, "--member", &number.to_string()]);
+        }
+        let child = command.stdin(Stdio::null()).stderr(lines).spawn().unwrap();
         self.members[number - 1] = Some(child);
     }
 
@@ -108,6 +119,27 @@ impl Group {
                 return at + 1;
             }
             assert!(Instant::now() < deadline, "no primary: {rows:?}\n{}", self.said(1));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Appends these lines; how the command ended.
+    fn append(&self, text: &[u8]) -> std::process::ExitStatus {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        self.group(&["append", "--file", file.path().to_str().unwrap(), "--quiet"]).status
+    }
+
+    /// Waits until one member is primary, the others follow, and all know all to be durable.
+    fn wait_even(&self, deadline: Instant) {
+        loop {
+            let rows = self.status();
+            let roles = |role: &str| rows.iter().filter(|row| row["role"] == role).count();
+            let (tail, is_even) = (&rows[0]["tail"], roles("primary") == 1 && roles("backup") == 2);
+            if is_even && rows.iter().all(|row| row["tail"] == *tail && row["durable"] == *tail) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{rows:?}\n{}{}{}", self.said(1), self.said(2), self.said(3));
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -284,6 +316,68 @@ fn sigterm_and_sigint_end_a_member_well_and_its_socket_goes() {
         assert!(said.contains(&format!("member m{number} is ready: control 127.0.0.1:")), "{said}");
         assert!(said.contains("the member has ended well"), "{said}");
         assert!(said.starts_with("20") && said.contains('Z'), "a date: {said}");
+    }
+}
+
+/// The configuration and the number of the member that a process of this program becomes.
+const BECOMES: &str = "WINDLASS_TEST_BECOMES";
+
+/// No test by itself: where the variable is set, this process takes `msync` away from itself and becomes a member.
+#[test]
+fn becomes_a_process_whose_flushes_fail() {
+    use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
+    use std::os::unix::process::CommandExt as _;
+    let Ok(becomes) = std::env::var(BECOMES) else { return };
+    let (config, number) = becomes.split_once('\n').unwrap();
+    let msync = if cfg!(target_arch = "x86_64") { 26 } else { 227 };
+    let architecture = TargetArch::try_from(std::env::consts::ARCH).unwrap();
+    let eio = SeccompAction::Errno(5);
+    let rules = [(msync, Vec::new())].into_iter().collect();
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, eio, architecture).unwrap();
+    seccompiler::apply_filter(&BpfProgram::try_from(filter).unwrap()).expect("a kernel with seccomp");
+    let mut member = Command::new(env!("CARGO_BIN_EXE_windlass"));
+    panic!("{}", member.args(["node", "--config", config, "--member", number]).exec());
+}
+
+/// Real files, real processes: the kernel answers each flush of the log's bytes with an error.
+#[test]
+fn kind_24_a_member_whose_real_files_refuse_to_be_flushed_stops_and_the_group_goes_on() {
+    let mut group = Group::started();
+    let old = group.primary();
+    assert!(group.append(&lines(0, 50)).success());
+    let failing = old % 3 + 1;
+    let deadline = Instant::now() + PATIENCE;
+    // With all that the primary has on its own medium it has nothing to flush before it leads itself.
+    group.wait_even(deadline);
+    group.kill(failing);
+    group.start_failing(failing);
+    group.wait_even(deadline);
+    // As primary it has a record of its own to flush, and can't: this command would wait for it to lead.
+    let mut hand_over = Command::new(env!("CARGO_BIN_EXE_windlass"))
+        .args(["group", "--config", &group.config, "hand-over", "--to", &failing.to_string()])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    assert!(group.append(&lines(50, 100)).success());
+    while !group.said(failing).contains("the medium failed; this member stops") {
+        assert!(Instant::now() < deadline, "{}", group.said(failing));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_ne!(group.primary(), failing);
+    eprintln!("D {:?} {}", deadline - Instant::now(), group.said(failing));
+    // On a medium that works it is a member like any other, with all that was acknowledged meanwhile.
+    group.kill(failing);
+    group.start(failing);
+    assert!(group.append(&lines(100, 150)).success());
+    loop {
+        let read = group.group(&["read", "--member", &failing.to_string()]);
+        if read.stdout == lines(0, 150) {
+            break;
+        }
+        let shown = String::from_utf8_lossy(&read.stdout);
+        assert!(Instant::now() < deadline, "{shown}\n{}", group.said(failing));
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 

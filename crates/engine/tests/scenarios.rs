@@ -32,6 +32,7 @@ scenarios! {
     a_broken_connection_is_another_session
     a_candidate_at_work_draws_no_rivals
     a_failed_flush_is_final
+    a_member_that_was_away_for_long_keeps_its_first_session
     a_minority_with_a_higher_promise
     a_sleeper_looks_again
     an_unread_notice_is_told_again

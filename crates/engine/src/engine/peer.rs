@@ -31,6 +31,8 @@ pub(super) struct Peer {
     pub(super) nudge: bool,
     /// When the newest thing that the peer has answered was sent: the moment from which it was surely alive.
     pub(super) heard_at: u64,
+    /// When its session began to stream: what it did not answer before says nothing of that.
+    adopted_at: u64,
     beats: VecDeque<(u64, u64)>,
     pub(super) status: PeerStatus,
     /// The highest acknowledgement of persistence in this tenure, and what it may hold for retention. `None` before the
@@ -66,6 +68,7 @@ impl Peer {
             moved_at: now,
             nudge: false,
             heard_at: now,
+            adopted_at: now,
             beats: VecDeque::new(),
             status: PeerStatus::Away,
             known: None,
@@ -106,8 +109,10 @@ impl Peer {
     }
 
     /// The peer has adopted: batches go on from here.
-    pub(super) fn adopted(&mut self, valid_tail: Lsn, persisted: Persisted) {
+    pub(super) fn adopted(&mut self, valid_tail: Lsn, persisted: Persisted, now: u64) {
         self.phase = Phase::Streaming;
+        self.adopted_at = now;
+        self.moved_at = now;
         self.posted = valid_tail;
         self.placed = Placed(valid_tail);
         self.persisted = persisted.min(Persisted(valid_tail));
@@ -193,6 +198,13 @@ impl Peer {
         if let Some((_, sent_at)) = self.beats.iter().find(|(sent, _)| *sent == sequence) {
             self.heard_at = self.heard_at.max(*sent_at);
         }
+    }
+
+    /// Whether it streams and hangs: adopted for so long, and either silent or still without keys.
+    pub(super) fn is_hung(&self, after_ns: u64, now: u64) -> bool {
+        let is_silent = now >= self.heard_at.max(self.adopted_at).saturating_add(after_ns);
+        let no_keys = !self.is_streaming() && now >= self.moved_at.saturating_add(after_ns);
+        self.phase == Phase::Streaming && (is_silent || no_keys)
     }
 
     /// I-1: for each peer `persisted ≤ placed ≤ posted`.

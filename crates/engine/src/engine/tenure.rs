@@ -180,8 +180,7 @@ impl Engine {
             // Released while the peer was adopting.
             return self.snapshot_needed(from, session, valid_tail);
         }
-        peer.adopted(valid_tail, persisted);
-        peer.moved_at = now;
+        peer.adopted(valid_tail, persisted, now);
         self.set_status(from, PeerStatus::Streaming);
     }
 
@@ -271,12 +270,7 @@ impl Engine {
         if heard < self.core.config.quorum() {
             return self.step_down(StopReason::NoQuorum);
         }
-        // Adopted, and either silent since or still without keys.
-        let hung = |peer: &&MemberId| {
-            let peer = &tenure.peers[peer];
-            let no_keys = !peer.is_streaming() && now >= peer.moved_at.saturating_add(suspicion_ns);
-            peer.phase == Phase::Streaming && (silent(peer) || no_keys)
-        };
+        let hung = |peer: &&MemberId| tenure.peers[peer].is_hung(suspicion_ns, now);
         let hanging: Vec<MemberId> = tenure.peers.keys().filter(hung).copied().collect();
         let due = now >= tenure.beat_at;
         for member in hanging {
