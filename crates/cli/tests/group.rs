@@ -364,8 +364,9 @@ fn kind_24_a_member_whose_real_files_refuse_to_be_flushed_stops_and_the_group_go
         assert!(Instant::now() < deadline, "{}", group.said(failing));
         std::thread::sleep(Duration::from_millis(20));
     }
+    let _ = hand_over.kill();
+    hand_over.wait().unwrap();
     assert_ne!(group.primary(), failing);
-    eprintln!("D {:?} {}", deadline - Instant::now(), group.said(failing));
     // On a medium that works it is a member like any other, with all that was acknowledged meanwhile.
     group.kill(failing);
     group.start(failing);
