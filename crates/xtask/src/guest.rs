@@ -39,6 +39,7 @@ pub(crate) const PACKAGES: &[&str] = &[
     "ibverbs-utils",
     "ibverbs-providers",
     "libibverbs1",
+    "perftest",
 ];
 
 /// The command that makes the guest possible.
@@ -195,7 +196,7 @@ fn shell(context: &Context, arguments: &Arguments) -> Outcome {
     }
 }
 
-/// Builds the tests of windlass-verbs and the examples on the fabric, runs them against the guest's device, then between hosts.
+/// Builds the tests of windlass-verbs, the examples on the fabric and the command, runs them against the guest's device, then between hosts.
 fn verbs_tests(context: &Context, arguments: &Arguments) -> Outcome {
     let packages = install::missing_packages(BUILD_PACKAGES);
     if !packages.is_empty() {
@@ -205,16 +206,19 @@ fn verbs_tests(context: &Context, arguments: &Arguments) -> Outcome {
     if let Some(skipped) = missing() {
         return skipped;
     }
-    // First for people, whom a compiler's errors are for; then, with nothing left to build, for the names of the programs.
-    let words = ["test", "--locked", "--no-run", "-p", "windlass-verbs"];
-    let words = [&words[..], &["-p", "fabric-examples", "--features", "fabric-examples/verbs"]].concat();
-    let built = Run::cargo(context, &words).finish(context, "guest-build");
-    if !built.success {
-        return Outcome::failed(format!("windlass-verbs did not build: {}", built.how));
+    let mut built = Programs::default();
+    for what in BUILDS {
+        // First for people, whom a compiler's errors are for; then, with nothing left to build, for the names of the programs.
+        let words = [&["test", "--locked", "--no-run"], what].concat();
+        let finished = Run::cargo(context, &words).finish(context, "guest-build");
+        if !finished.success {
+            return Outcome::failed(format!("cargo {} failed: {}", words.join(" "), finished.how));
+        }
+        let words = [&words[..], &["--message-format=json"]].concat();
+        let finished = Run::cargo(context, &words).finish(context, "guest-programs");
+        built.add(&finished.output);
     }
-    let words = [&words[..], &["--message-format=json"]].concat();
-    let built = Run::cargo(context, &words).finish(context, "guest-programs");
-    let Programs { tests, examples } = programs(&built.output);
+    let Programs { tests, binaries } = built;
     let Some(suite) = tests.iter().find(|program| name(program).starts_with("on_device")) else {
         return Outcome::failed("cargo named no test program on_device");
     };
@@ -222,7 +226,7 @@ fn verbs_tests(context: &Context, arguments: &Arguments) -> Outcome {
     for (hosts, commands) in [(arguments.hosts, here(&tests)), (3, between_hosts(&name(suite)))] {
         let place =
             |program: &PathBuf| Placed { from: program.clone(), to: format!("/guest/{}", name(program)) };
-        let files = tests.iter().chain(&examples).map(place).collect();
+        let files = tests.iter().chain(&binaries).map(place).collect();
         let came = match boot(context, Guest { hosts, ..guest(arguments, files, commands) }) {
             Ok(came) => came,
             Err(why) => return Outcome::failed(why),
@@ -246,14 +250,24 @@ fn verbs_tests(context: &Context, arguments: &Arguments) -> Outcome {
 
 /// Without a device the tests would say SKIPPED; here that is a failure. The folder is on a disk.
 const SETTING: &str = "export WINDLASS_VERBS_DEVICE=required WINDLASS_DISK_FOLDER=/data\n\
-                       export WINDLASS_EXAMPLES_FABRIC=verbs WINDLASS_EXAMPLES_FOLDER=/guest\n";
+                       export WINDLASS_EXAMPLES_FABRIC=verbs WINDLASS_EXAMPLES_FOLDER=/guest\n\
+                       export WINDLASS_PROGRAM=/guest/windlass\n";
+
+/// What cargo builds for the guest: tests, and the programs that they run.
+const BUILDS: [&[&str]; 2] = [
+    &["-p", "windlass-verbs", "-p", "fabric-examples", "--features", "fabric-examples/verbs"],
+    &["-p", "windlass-cli", "--features", "verbs", "--test", "doctor"],
+];
 
 /// Every test program, both ends of each connection in one process.
 fn here(programs: &[PathBuf]) -> String {
     let mut commands = format!("{SETTING}all=0\n");
     for program in programs.iter().map(|program| name(program)) {
-        commands
-            .push_str(&format!("echo \"Running {program}\"\n/guest/{program} --test-threads=1 || all=1\n"));
+        // Of the command's tests those that need a device; the others need the repository, and have run outside.
+        let which = if program.starts_with("doctor-") { "--ignored" } else { "" };
+        commands.push_str(&format!(
+            "echo \"Running {program}\"\n/guest/{program} {which} --test-threads=1 || all=1\n"
+        ));
     }
     commands + "exit $all\n"
 }
@@ -343,26 +357,27 @@ fn place(context: &Context, word: &str) -> Placed {
 }
 
 /// What cargo has built for the guest.
+#[derive(Default)]
 struct Programs {
-    /// Programs of tests; those that hold the unit tests of an example's program are left out, there are none.
+    /// Programs of tests; those that hold the unit tests of another program are left out.
     tests: Vec<PathBuf>,
-    /// The examples themselves, which one of the tests runs.
-    examples: Vec<PathBuf>,
+    /// The programs themselves, which one of the tests runs.
+    binaries: Vec<PathBuf>,
 }
 
-/// The programs that cargo's messages name.
-fn programs(messages: &str) -> Programs {
-    let mut programs = Programs { tests: Vec::new(), examples: Vec::new() };
-    let parsed = messages.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-    for message in parsed.filter(|message| message["reason"] == "compiler-artifact") {
-        let Some(executable) = message["executable"].as_str().map(PathBuf::from) else { continue };
-        match (message["profile"]["test"] == true, message["target"]["kind"][0] == "bin") {
-            (true, false) => programs.tests.push(executable),
-            (false, true) => programs.examples.push(executable),
-            (true, true) | (false, false) => {}
+impl Programs {
+    /// Adds the programs that cargo's messages name.
+    fn add(&mut self, messages: &str) {
+        let parsed = messages.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+        for message in parsed.filter(|message| message["reason"] == "compiler-artifact") {
+            let Some(executable) = message["executable"].as_str().map(PathBuf::from) else { continue };
+            match (message["profile"]["test"] == true, message["target"]["kind"][0] == "bin") {
+                (true, false) => self.tests.push(executable),
+                (false, true) => self.binaries.push(executable),
+                (true, true) | (false, false) => {}
+            }
         }
     }
-    programs
 }
 
 #[cfg(test)]
@@ -382,8 +397,9 @@ mod tests {
             "\nnot json\n",
             r#"{"reason":"build-finished","success":true}"#,
         );
-        let Programs { tests, examples } = programs(messages);
-        assert_eq!(tests, [PathBuf::from("/t/deps/conformance-1")]);
-        assert_eq!(examples, [PathBuf::from("/t/echo")]);
+        let mut found = Programs::default();
+        found.add(messages);
+        assert_eq!(found.tests, [PathBuf::from("/t/deps/conformance-1")]);
+        assert_eq!(found.binaries, [PathBuf::from("/t/echo")]);
     }
 }
