@@ -314,6 +314,26 @@ pub enum PeerStatus {
     NeedsSnapshot,
 }
 
+/// What a batch for a peer waited for, beyond the placement of those before it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum StallCause {
+    /// A credit: every slot of the notice ring holds a notice that the peer has not consumed.
+    Credits,
+    /// A window: the peer has not granted the segment that comes next.
+    Window,
+}
+
+/// A primary had bytes for a peer that it could not send for a while. It is over: the batch went out, or the session ended.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Stall {
+    /// The peer.
+    pub peer: MemberId,
+    /// What was missing first.
+    pub cause: StallCause,
+    /// How long it lasted, in nanoseconds of the clock that is passed in.
+    pub waited_ns: u64,
+}
+
 /// Why a peer is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 pub enum Refusal {

@@ -9,7 +9,8 @@ use windlass_log::{Epoch, Lsn, MemberId};
 
 use crate::history::newest;
 use crate::{
-    Command, Config, Event, Input, Message, Opening, Persisted, Refusal, Role, Session, StopReason, Undecided,
+    Command, Config, Event, Input, Message, Opening, Persisted, Refusal, Role, Session, Stall, StopReason,
+    Undecided,
 };
 
 mod append;
@@ -166,6 +167,12 @@ impl Engine {
     /// The next thing to do, in order; `None` if there is nothing until the next input or timeout.
     pub fn poll_command(&mut self) -> Option<Command> {
         self.core.commands.pop_front()
+    }
+
+    /// A stall of a batch that is over, oldest first, for metrics; `None` if there is none to tell of. Of those that nobody asks for the newest 64 are
+    /// kept.
+    pub fn poll_stall(&mut self) -> Option<Stall> {
+        self.core.stalls.pop_front()
     }
 
     /// When [`Engine::handle_timeout`] is to be called at the latest; `None` for never.

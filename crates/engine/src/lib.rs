@@ -38,7 +38,9 @@ mod proof;
 mod slot;
 mod watermark;
 
-pub use command::{Command, Event, PeerStatus, Refusal, Role, Session, StopReason, Token, Undecided};
+pub use command::{
+    Command, Event, PeerStatus, Refusal, Role, Session, Stall, StallCause, StopReason, Token, Undecided,
+};
 pub use config::{Config, DurableState, Identity, Limits, Opening, PeerRecord, Timing};
 pub use engine::{Engine, Status};
 pub use input::Input;

@@ -610,6 +610,34 @@ fn led(seed: u64) -> (Sim, usize) {
 
 /// A clean mark at the end before the cut would make of the shorter log a damaged one.
 #[test]
+fn r13_a_batch_that_waits_for_a_credit_is_counted_with_how_long_it_waited() {
+    let (mut sim, primary) = led(11);
+    let metrics = |sim: &mut Sim| sim.driver(primary).group_metrics();
+    let before = metrics(&mut sim);
+    // The backups' memory takes everything, and nobody there looks at it: no notice is consumed.
+    for _ in 0..64 {
+        sim.append(primary);
+        sim.step(primary);
+        for link in sim.world.pending() {
+            sim.world.step(link);
+        }
+        sim.step(primary);
+    }
+    let posted = metrics(&mut sim).batches - before.batches;
+    let slots = u64::from(Limits::default().notice_slots);
+    assert!(posted <= 2 * slots, "R-13: {posted} notices to two backups with {slots} slots each");
+    sim.clock.0.fetch_add(3_000_000, Ordering::Relaxed);
+    sim.until("the stall is over", |sim| {
+        let driver = sim.members[primary].driver.as_ref().unwrap();
+        driver.group_metrics().credit_stall_ns.count > before.credit_stall_ns.count
+    });
+    let after = metrics(&mut sim);
+    assert!(after.credit_stall_ns.max >= 3_000_000, "{:?}", after.credit_stall_ns);
+    assert!(after.to_prometheus("").contains("windlass_group_credit_stalls_total"));
+    sim.settle();
+}
+
+#[test]
 fn kind_42_a_member_that_ends_under_a_cut_leaves_no_clean_mark() {
     let (mut sim, at) = led(11);
     // Records that nobody else gets: on its own medium, and to be cut.

@@ -8,7 +8,7 @@ use windlass_log::{Lsn, MemberId};
 use super::Engine;
 use super::peer::Peer;
 use super::tenure::Tenure;
-use crate::{Acknowledgement, Command, Config, LsnRange, Notice, Placed, Session};
+use crate::{Acknowledgement, Command, Config, LsnRange, Notice, Placed, Session, Stall, StallCause};
 
 /// Where the next batch of a peer ends, given how far the log is drained; `None` if there is nothing to say.
 fn batch_end(config: &Config, tenure: &Tenure, peer: &Peer, drained: Lsn) -> Option<Lsn> {
@@ -38,6 +38,18 @@ fn batch_end(config: &Config, tenure: &Tenure, peer: &Peer, drained: Lsn) -> Opt
     let is_idle = in_flight == 0;
     let has_demand = tenure.wanted.min(posted) > peer.wanted_said;
     (has_bytes || (is_idle && (has_demand || peer.nudge))).then_some(end.max(posted))
+}
+
+/// What a batch waits for that has bytes to carry and nothing in flight before it.
+fn stall_cause(config: &Config, peer: &Peer, drained: Lsn) -> Option<StallCause> {
+    let in_flight = u32::try_from(peer.batches_in_flight()).unwrap_or(u32::MAX);
+    if !peer.is_streaming() || in_flight >= config.limits.batches_in_flight || peer.posted() >= drained {
+        return None;
+    }
+    if peer.credits(u64::from(config.limits.notice_slots)) == 0 {
+        return Some(StallCause::Credits);
+    }
+    (peer.posted() >= peer.granted_to).then_some(StallCause::Window)
 }
 
 impl Engine {
@@ -109,6 +121,11 @@ impl Engine {
                 };
                 let slot = u32::try_from(sequence % slots).unwrap_or(0);
                 core.push(Command::Replicate { peer: member, session: peer.session, range, notice, slot });
+            }
+            let Some(peer) = tenure.peers.get_mut(&member) else { continue };
+            let cause = stall_cause(&core.config, peer, core.log.tail);
+            if let Some((cause, waited_ns)) = peer.stalls(core.now, cause) {
+                core.stalled(Stall { peer: member, cause, waited_ns });
             }
         }
     }

@@ -7,14 +7,19 @@ use windlass_log::{Epoch, EpochHistory, Lsn, MemberId};
 
 use crate::history::{divergence, epoch_before, mark_at, newest, trim};
 use crate::{
-    Command, Config, DurableState, Event, Mark, Message, Opening, Persisted, StopReason, Summary, Token,
-    Witness,
+    Command, Config, DurableState, Event, Mark, Message, Opening, Persisted, Stall, StopReason, Summary,
+    Token, Witness,
 };
+
+/// Stalls that are remembered until they are asked for.
+const STALLS_MAX: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct Core {
     pub(super) config: Config,
     pub(super) commands: VecDeque<Command>,
+    /// Stalls that are over, until they are asked for.
+    pub(super) stalls: VecDeque<Stall>,
     /// As it is, or as the last command that saves it will make it. What must not leave before it is durable waits for
     /// that command's answer.
     pub(super) state: DurableState,
@@ -79,6 +84,7 @@ impl Core {
         Core {
             config,
             commands: VecDeque::new(),
+            stalls: VecDeque::new(),
             log: LocalLog {
                 tail: valid_tail,
                 persisted: Persisted(valid_tail),
@@ -115,6 +121,14 @@ impl Core {
 
     pub(super) fn send(&mut self, peer: MemberId, message: Message) {
         self.push(Command::Send { peer, message: Box::new(message) });
+    }
+
+    /// A stall is over. Whoever does not ask for them loses the oldest.
+    pub(super) fn stalled(&mut self, stall: Stall) {
+        if self.stalls.len() == STALLS_MAX {
+            self.stalls.pop_front();
+        }
+        self.stalls.push_back(stall);
     }
 
     pub(super) fn event(&mut self, event: Event) {

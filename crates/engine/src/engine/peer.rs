@@ -4,7 +4,7 @@ use alloc::collections::VecDeque;
 
 use windlass_log::{Epoch, Lsn};
 
-use crate::{Acknowledgement, LsnRange, PeerStatus, Persisted, Placed, Session};
+use crate::{Acknowledgement, LsnRange, PeerStatus, Persisted, Placed, Session, StallCause};
 
 /// Heartbeats whose time of sending is remembered.
 const BEATS_MAX: usize = 64;
@@ -34,6 +34,8 @@ pub(super) struct Peer {
     /// When its session began to stream: what it did not answer before says nothing of that.
     adopted_at: u64,
     beats: VecDeque<(u64, u64)>,
+    /// What a batch waits for, and since when.
+    stall: Option<(StallCause, u64)>,
     pub(super) status: PeerStatus,
     /// The highest acknowledgement of persistence in this tenure, and what it may hold for retention. `None` before the
     /// first session.
@@ -70,6 +72,7 @@ impl Peer {
             heard_at: now,
             adopted_at: now,
             beats: VecDeque::new(),
+            stall: None,
             status: PeerStatus::Away,
             known: None,
         }
@@ -128,6 +131,19 @@ impl Peer {
     /// Slots of the notice ring that may be written.
     pub(super) fn credits(&self, slots: u64) -> u64 {
         slots - (self.notices_posted - self.notices_consumed)
+    }
+
+    /// Notes what a batch waits for now, if for anything. Answers a wait that is over: for what, and how long it was.
+    pub(super) fn stalls(&mut self, now: u64, cause: Option<StallCause>) -> Option<(StallCause, u64)> {
+        match (self.stall, cause) {
+            (None, Some(cause)) => self.stall = Some((cause, now)),
+            (Some((cause, since)), None) => {
+                self.stall = None;
+                return Some((cause, now.saturating_sub(since)));
+            }
+            (None, None) | (Some(_), Some(_)) => {}
+        }
+        None
     }
 
     /// A batch goes out. Its notice's sequence number; its slot is that modulo the number of slots.

@@ -15,7 +15,9 @@
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use windlass_engine::{Command, Config, DurableState, Engine, Identity, Limits, Opening, Persisted, Timing};
+use windlass_engine::{
+    Command, Config, DurableState, Engine, Identity, Limits, Opening, Persisted, StallCause, Timing,
+};
 use windlass_log::{Geometry, Lsn, MemberId};
 
 mod parse;
@@ -111,6 +113,17 @@ impl Runner {
                 let input = words.input();
                 let now = self.now;
                 self.engine(place).handle_input(now, input);
+            }
+            Some("stalled") => {
+                let stall = self.engine(place).poll_stall();
+                let stall = stall.unwrap_or_else(|| panic!("{place}: no stall is over"));
+                let cause = match stall.cause {
+                    StallCause::Credits => "credits",
+                    StallCause::Window => "window",
+                };
+                let found = format!("stalled m{} {cause} {}ms", stall.peer.0, stall.waited_ns / MS);
+                assert_eq!(line, found, "{place}");
+                return Vec::new();
             }
             Some(other) => panic!("{place}: unknown line {other}"),
         }

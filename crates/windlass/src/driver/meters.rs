@@ -7,6 +7,8 @@ use crate::metrics::{Counter, Histogram, HistogramSnapshot, write_histogram};
 pub(crate) struct GroupMeters {
     pub(crate) batches: Counter,
     pub(crate) batch_bytes: Histogram,
+    pub(crate) credit_stall_ns: Histogram,
+    pub(crate) window_stall_ns: Histogram,
     pub(crate) acknowledgements: Counter,
     pub(crate) parses: Counter,
     pub(crate) parsed_records: Counter,
@@ -30,6 +32,11 @@ pub struct GroupMetrics {
     pub batches: u64,
     /// Log bytes of a batch.
     pub batch_bytes: HistogramSnapshot,
+    /// How long batches waited for a credit, each slot of the backup's notice ring holding a notice that it had not consumed, in nanoseconds. One for
+    /// each wait that is over.
+    pub credit_stall_ns: HistogramSnapshot,
+    /// How long batches waited for the backup to grant the next segment, in nanoseconds.
+    pub window_stall_ns: HistogramSnapshot,
     /// Acknowledgements written to a primary.
     pub acknowledgements: u64,
     /// Times that arrived bytes were parsed.
@@ -69,6 +76,10 @@ impl GroupMetrics {
         for (name, help, value) in [
             ("batches", "Batches written to backups.", self.batches),
             ("batch_bytes", "Log bytes written to backups.", self.batch_bytes.sum),
+            ("credit_stalls", "Times that a batch waited for a credit.", self.credit_stall_ns.count),
+            ("credit_stall_ns", "Nanoseconds that batches waited for a credit.", self.credit_stall_ns.sum),
+            ("window_stalls", "Times that a batch waited for a granted segment.", self.window_stall_ns.count),
+            ("window_stall_ns", "Nanoseconds that batches waited for one.", self.window_stall_ns.sum),
             ("acknowledgements", "Acknowledgements written to a primary.", self.acknowledgements),
             ("parses", "Times that arrived bytes were parsed.", self.parses),
             ("parsed_records", "Records found valid among arrived bytes.", self.parsed_records),
@@ -104,6 +115,8 @@ impl GroupMeters {
         GroupMetrics {
             batches: self.batches.value(),
             batch_bytes: self.batch_bytes.snapshot(),
+            credit_stall_ns: self.credit_stall_ns.snapshot(),
+            window_stall_ns: self.window_stall_ns.snapshot(),
             acknowledgements: self.acknowledgements.value(),
             parses: self.parses.value(),
             parsed_records: self.parsed_records.value(),

@@ -46,7 +46,8 @@ use std::time::Duration;
 
 use slog::{Logger, info, warn};
 use windlass_engine::{
-    Config, Engine, Event, Identity, Input, LsnRange, Message, Opening, Role, Status, StopReason, Token,
+    Config, Engine, Event, Identity, Input, LsnRange, Message, Opening, Role, StallCause, Status, StopReason,
+    Token,
 };
 use windlass_fabric::{
     Backing, Completion, CompletionQueue, CompletionQueueError, Fabric, PollError, Transfer, Wake,
@@ -419,6 +420,12 @@ where
             self.execute(command, now);
         }
         self.publish();
+        while let Some(stall) = self.engine.poll_stall() {
+            match stall.cause {
+                StallCause::Credits => self.group_meters.credit_stall_ns.record(stall.waited_ns),
+                StallCause::Window => self.group_meters.window_stall_ns.record(stall.waited_ns),
+            }
+        }
         worked |= self.go_on_with_ordered(now);
         self.go_on_with_pending(now);
         let tail = self.tail();
@@ -482,6 +489,12 @@ where
     #[must_use]
     pub fn identity(&self) -> Identity {
         self.identity
+    }
+
+    /// What this member counts of the group.
+    #[must_use]
+    pub fn group_metrics(&self) -> GroupMetrics {
+        self.group_meters.snapshot()
     }
 
     /// The control plane, for a simulator.
