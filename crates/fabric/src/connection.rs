@@ -110,6 +110,17 @@ impl Counters {
         }
     }
 
+    /// What was posted between an earlier moment of the same connection and this one.
+    #[must_use]
+    pub const fn since(&self, before: &Self) -> Self {
+        Self {
+            doorbells: self.doorbells - before.doorbells,
+            requests: self.requests - before.requests,
+            signalled: self.signalled - before.signalled,
+            copied_bytes: self.copied_bytes - before.copied_bytes,
+        }
+    }
+
     /// Counts a signalled request posted by itself without a payload: a bind, an invalidation.
     pub const fn count_one(&mut self) {
         self.doorbells += 1;

@@ -526,6 +526,17 @@ fn nothing_acknowledged_is_lost_where_devices_write_into_images() {
     seeds(300, 8, Files::Staged);
 }
 
+/// A write to a page that the device does not have waits for a fault.
+#[test]
+fn what_a_primary_writes_into_was_brought_in_before() {
+    for files in [Files::Any, Files::WholePages] {
+        let mut sim = Sim::with(11, files);
+        sim.settle();
+        let ahead = sim.world.ahead();
+        assert!(ahead.asked_for > 0 && ahead.unasked == 0, "{ahead:?}");
+    }
+}
+
 fn seeds(first: u64, count: u64, files: Files) {
     // `WINDLASS_SEEDS=FIRST:COUNT` runs others.
     let seeds = std::env::var("WINDLASS_SEEDS").unwrap_or_else(|_| format!("{first}:{count}"));

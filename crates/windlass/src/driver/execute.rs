@@ -398,7 +398,12 @@ where
         let Some(link) = self.sessions.outgoing(peer, session, Purpose::Replicate) else { return Ok(()) };
         self.group_meters.batches.add(1);
         self.group_meters.batch_bytes.record(range.bytes());
-        link.replicate(range, notice, slot, segments)
+        let cost = link.replicate(range, notice, slot, segments)?;
+        self.group_meters.batch_doorbells.add(cost.doorbells);
+        self.group_meters.batch_requests.add(cost.requests);
+        self.group_meters.batch_signalled.add(cost.signalled);
+        self.group_meters.batch_copied_bytes.add(cost.copied_bytes);
+        Ok(())
     }
 
     fn ungrant(&mut self, session: Session, below: Lsn) {

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use windlass_engine::{Acknowledgement, Heartbeat, Input, Notice, Session, Token};
 use windlass_fabric::{
     Access, Completion, Connection, ConnectionId, ConnectionOptions, ConnectionState, Fabric, Memory,
-    Operation, Receive, RemoteRange, Request, Window,
+    Operation, Receive, Region, RemoteRange, Request, Window,
 };
 use windlass_log::{Geometry, Lsn, MemberId, SEGMENT_HEADER_BYTES};
 
@@ -37,6 +37,9 @@ const SENDS_KEPT: u32 = 32;
 /// an answer, which would wake this side for each.
 const SIGNAL_EVERY: u32 = 8;
 
+/// How far ahead of the tail a device is asked to bring memory in; asked again when half of it is used up.
+const PREFETCH_BYTES: u64 = 4 << 20;
+
 /// A window that is, or is about to be, open to the peer. The window goes before the region.
 struct Granted<F: Fabric> {
     window: F::Window,
@@ -45,6 +48,8 @@ struct Granted<F: Fabric> {
     is_bound: bool,
     /// The part of the segment that is open.
     range: Range<u64>,
+    /// The device was asked to bring in everything below.
+    prefetched: u64,
     segment: Arc<Segment<F>>,
 }
 
@@ -90,6 +95,8 @@ pub(crate) struct Incoming<F: Fabric> {
     acknowledgement_slot: Option<RemoteRange>,
     acknowledgement: Option<Acknowledgement>,
     acknowledging: bool,
+    /// The device takes advice to bring in memory ahead of writes, as far as is known.
+    prefetches: bool,
     /// One was posted whose completion nobody waits for.
     is_posted: bool,
     unsignalled: u32,
@@ -163,6 +170,7 @@ impl<F: Fabric> Incoming<F> {
             acknowledgement_slot: None,
             acknowledgement: None,
             acknowledging: false,
+            prefetches: purpose == Purpose::Replicate,
             is_posted: false,
             unsignalled: 0,
             immediates: 0,
@@ -195,7 +203,8 @@ impl<F: Fabric> Incoming<F> {
     ) -> Result<(), SessionError> {
         let window = fabric.allocate_window()?;
         let range = SEGMENT_HEADER_BYTES..self.geometry.segment_bytes();
-        self.segments.insert(number, Granted { window, key: None, is_bound: false, range, segment });
+        self.segments
+            .insert(number, Granted { window, key: None, is_bound: false, range, prefetched: 0, segment });
         Ok(())
     }
 
@@ -395,6 +404,8 @@ impl<F: Fabric> Incoming<F> {
                     self.slots_bound = true;
                 } else if let Some(granted) = self.segments.get_mut(&low) {
                     granted.is_bound = true;
+                    let start = granted.range.start;
+                    self.prefetch(low, start);
                 }
             }
             Some(
@@ -418,8 +429,27 @@ impl<F: Fabric> Incoming<F> {
         self.consumed += 1;
         self.connection.post_receives(&[Receive { id: work::id(WorkKind::Receive, 0), into: None }])?;
         let notice = Notice::decode(&bytes).ok().filter(|notice| notice.session == self.session);
+        if let Some(notice) = &notice {
+            self.prefetch(self.geometry.segment_of(notice.tail), self.geometry.offset_of(notice.tail));
+        }
         inputs.push_back(Input::Notice { session: self.session, notice });
         Ok(())
+    }
+
+    /// Has the device bring in what the next batches will be written to: a write to a page that it does not have waits for a fault. In
+    /// steps, so that it is one call for each few MiB.
+    fn prefetch(&mut self, segment: u64, tail: u64) {
+        if !self.prefetches {
+            return;
+        }
+        let Some(granted) = self.segments.get_mut(&segment) else { return };
+        let end = (tail + PREFETCH_BYTES).min(granted.range.end);
+        let start = granted.prefetched.max(tail);
+        if end <= start || (end < granted.range.end && start >= tail + PREFETCH_BYTES / 2) {
+            return;
+        }
+        self.prefetches = granted.segment.target().prefetch(start..end);
+        granted.prefetched = end;
     }
 
     /// Begins to take everything back.

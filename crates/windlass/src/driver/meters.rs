@@ -9,6 +9,10 @@ pub(crate) struct GroupMeters {
     pub(crate) batch_bytes: Histogram,
     pub(crate) credit_stall_ns: Histogram,
     pub(crate) window_stall_ns: Histogram,
+    pub(crate) batch_doorbells: Counter,
+    pub(crate) batch_requests: Counter,
+    pub(crate) batch_signalled: Counter,
+    pub(crate) batch_copied_bytes: Counter,
     pub(crate) acknowledgements: Counter,
     pub(crate) parses: Counter,
     pub(crate) parsed_records: Counter,
@@ -37,6 +41,14 @@ pub struct GroupMetrics {
     pub credit_stall_ns: HistogramSnapshot,
     /// How long batches waited for the backup to grant the next segment, in nanoseconds.
     pub window_stall_ns: HistogramSnapshot,
+    /// Doorbells rung for batches: as many as batches.
+    pub batch_doorbells: u64,
+    /// Requests posted for them: the data in one or two writes, and the notice.
+    pub batch_requests: u64,
+    /// Those among them that asked for a completion: as many as batches.
+    pub batch_signalled: u64,
+    /// Bytes that the processor copied to post them, beyond the one copy into the log: with a device the notices, with `tcp` everything.
+    pub batch_copied_bytes: u64,
     /// Acknowledgements written to a primary.
     pub acknowledgements: u64,
     /// Times that arrived bytes were parsed.
@@ -80,6 +92,14 @@ impl GroupMetrics {
             ("credit_stall_ns", "Nanoseconds that batches waited for a credit.", self.credit_stall_ns.sum),
             ("window_stalls", "Times that a batch waited for a granted segment.", self.window_stall_ns.count),
             ("window_stall_ns", "Nanoseconds that batches waited for one.", self.window_stall_ns.sum),
+            ("batch_doorbells", "Doorbells rung for batches.", self.batch_doorbells),
+            ("batch_requests", "Requests posted for batches.", self.batch_requests),
+            ("batch_signalled", "Requests of batches that asked for a completion.", self.batch_signalled),
+            (
+                "batch_copied_bytes",
+                "Bytes that the processor copied to post batches.",
+                self.batch_copied_bytes,
+            ),
             ("acknowledgements", "Acknowledgements written to a primary.", self.acknowledgements),
             ("parses", "Times that arrived bytes were parsed.", self.parses),
             ("parsed_records", "Records found valid among arrived bytes.", self.parsed_records),
@@ -117,6 +137,10 @@ impl GroupMeters {
             batch_bytes: self.batch_bytes.snapshot(),
             credit_stall_ns: self.credit_stall_ns.snapshot(),
             window_stall_ns: self.window_stall_ns.snapshot(),
+            batch_doorbells: self.batch_doorbells.value(),
+            batch_requests: self.batch_requests.value(),
+            batch_signalled: self.batch_signalled.value(),
+            batch_copied_bytes: self.batch_copied_bytes.value(),
             acknowledgements: self.acknowledgements.value(),
             parses: self.parses.value(),
             parsed_records: self.parsed_records.value(),

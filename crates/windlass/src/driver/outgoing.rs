@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 use windlass_engine::{Acknowledgement, Heartbeat, LsnRange, Notice, Placed, Session, Token};
 use windlass_fabric::{
-    Access, Completion, Connection, ConnectionId, ConnectionOptions, ConnectionState, Fabric, Local, Memory,
-    Operation, PostError, Receive, RemoteRange, Request, Source, Transfer, Window,
+    Access, Completion, Connection, ConnectionId, ConnectionOptions, ConnectionState, Counters, Fabric,
+    Local, Memory, Operation, PostError, Receive, RemoteRange, Request, Source, Transfer, Window,
 };
 use windlass_log::{Geometry, Lsn, MemberId, SEGMENT_HEADER_BYTES};
 
@@ -302,7 +302,7 @@ impl<F: Fabric> Outgoing<F> {
         (acknowledgement.session == self.session).then_some(Turn::Acknowledged(acknowledgement))
     }
 
-    /// Writes the range and the notice behind it, with one doorbell.
+    /// Writes the range and the notice behind it, with one doorbell. What it cost.
     ///
     /// `segments` are those of the range's start and, if it crosses, of its end.
     pub(crate) fn replicate(
@@ -311,7 +311,8 @@ impl<F: Fabric> Outgoing<F> {
         notice: &Notice,
         slot: u32,
         segments: [Option<Arc<Segment<F>>>; 2],
-    ) -> Result<(), SessionError> {
+    ) -> Result<Counters, SessionError> {
+        let before = self.connection.counters();
         let slots = self.slots.ok_or(SessionError::NotGranted { segment: 0 })?;
         let bytes = slots::with_returned(&notice.encode(), self.returned);
         let at = slots::notice_at(slot);
@@ -346,7 +347,7 @@ impl<F: Fabric> Outgoing<F> {
         self.connection.post(&chain[..=length])?;
         self.unsignalled = 0;
         self.in_flight.push_back(InFlight { to: range.end, _segments: segments });
-        Ok(())
+        Ok(self.connection.counters().since(&before))
     }
 
     /// Writes the heartbeat slot; skipped while the send queue is full.

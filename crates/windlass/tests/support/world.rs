@@ -44,6 +44,16 @@ struct State {
     keys: BTreeMap<u32, Key>,
     next_key: u32,
     queues: BTreeMap<u64, Queue>,
+    /// How far each region was asked to be brought in.
+    prefetched: BTreeMap<u64, Range<u64>>,
+    ahead: Ahead,
+}
+
+/// Bytes written into mapped files, by whether the owner had asked to bring them in.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Ahead {
+    pub(crate) asked_for: u64,
+    pub(crate) unasked: u64,
 }
 
 #[derive(Default)]
@@ -166,11 +176,18 @@ impl World {
             keys: BTreeMap::new(),
             next_key: 1,
             queues: BTreeMap::new(),
+            prefetched: BTreeMap::new(),
+            ahead: Ahead::default(),
         })))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was written into mapped files so far.
+    pub(crate) fn ahead(&self) -> Ahead {
+        self.state().ahead
     }
 
     pub(crate) fn fabric(&self) -> WorldFabric {
@@ -296,6 +313,14 @@ impl State {
                     let (memory, offset) = found.ok_or(Status::RemoteAccess)?;
                     self.check(&*memory, offset, length);
                     memory.write(offset, &bytes);
+                    if memory.backing() == Backing::MappedFile {
+                        let region = self.keys[&key].region;
+                        let asked = self.prefetched.get(&region).cloned().unwrap_or_default();
+                        let is_ahead = asked.contains(&offset) && offset + length <= asked.end;
+                        let bytes =
+                            if is_ahead { &mut self.ahead.asked_for } else { &mut self.ahead.unasked };
+                        *bytes += length;
+                    }
                 }
                 if let Some(immediate) = immediate {
                     let receiver = self.links.get_mut(&peer).ok_or(Status::PeerGone)?;
@@ -556,6 +581,13 @@ impl Region for WorldRegion {
     fn remote(&self) -> Option<RemoteRange> {
         let key = RemoteKey(self.key?);
         Some(RemoteRange { address: self.number << 42, bytes: self.memory.len(), key })
+    }
+
+    fn prefetch(&self, range: Range<u64>) -> bool {
+        let mut state = self.world.state();
+        let asked = state.prefetched.entry(self.number).or_insert(range.clone());
+        *asked = asked.start.min(range.start)..asked.end.max(range.end);
+        true
     }
 }
 
