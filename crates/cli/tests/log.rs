@@ -10,6 +10,7 @@ const TORN: i32 = 1;
 const DAMAGE: i32 = 2;
 const REFUSED: i32 = 3;
 const IN_USE: i32 = 4;
+const SYSTEM: i32 = 5;
 const USAGE: i32 = 64;
 const PIPE: i32 = 141;
 
@@ -347,6 +348,54 @@ fn looking_works_beside_a_running_process_without_write_access_and_changes_nothi
     drop(stdin);
     assert!(child.wait().unwrap().success());
     place.ok(&["verify", "LOG"], b"");
+}
+
+/// A folder that is mounted over itself, read-only.
+struct ReadOnly(PathBuf);
+
+impl ReadOnly {
+    fn mount(folder: &Path) -> Option<ReadOnly> {
+        let mount = |args: &[&str]| {
+            let output = Command::new("mount").args(args).arg(folder).output();
+            output.is_ok_and(|output| output.status.success())
+        };
+        if !mount(&["--bind", folder.to_str()?]) {
+            return None;
+        }
+        let mounted = ReadOnly(folder.to_owned());
+        mount(&["-o", "remount,bind,ro"]).then_some(mounted)
+    }
+}
+
+impl Drop for ReadOnly {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_read_only_filesystem_refuses_who_writes_and_serves_who_reads() {
+    let place = Place::with_log();
+    let ranges = place.append(b"one\ntwo\n");
+    let Some(mounted) = ReadOnly::mount(&place.log()) else {
+        println!("SKIPPED: mounting needs root");
+        return;
+    };
+    let second = ranges[1].0.to_string();
+    for args in [
+        &["append", "LOG", "--file", "-"][..],
+        &["trim", "LOG", "--before", &second],
+        &["truncate", "LOG", "--from", &second],
+    ] {
+        let said = place.fails(args, b"three\n", SYSTEM);
+        assert!(said.contains("Read-only file system"), "{said}");
+    }
+    assert_eq!(place.ok(&["read", "LOG"], b""), b"one\ntwo\n");
+    place.ok(&["verify", "LOG", "--mode", "strict"], b"");
+    place.ok(&["info", "LOG"], b"");
+    drop(mounted);
+    place.append(b"three\n");
+    assert_eq!(place.ok(&["read", "LOG"], b""), b"one\ntwo\nthree\n");
 }
 
 #[test]

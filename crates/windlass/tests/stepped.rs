@@ -813,3 +813,19 @@ fn kind_20_where_all_disks_are_full_nobody_hands_over() {
     sim.settle();
     assert!(sim.stopped.is_empty(), "{:?}", sim.stopped);
 }
+
+/// A machine that was suspended, or a clock that leaps: everybody has been silent for an hour, all at once, in the middle of things.
+#[test]
+fn kind_56_clocks_that_leap_lose_nothing_and_the_group_goes_on() {
+    let mut sim = Sim::new(17);
+    for _ in 0..6 {
+        sim.until("a primary", |sim| sim.primary().is_some());
+        let before = sim.acknowledged.len();
+        sim.until("acknowledgements", |sim| sim.acknowledged.len() > before + 10);
+        let turns = sim.random.below(2_000);
+        sim.turns(turns);
+        sim.clock.0.fetch_add(3_600_000_000_000, Ordering::Relaxed);
+    }
+    sim.settle();
+    assert!(sim.stopped.is_empty(), "{:?}", sim.stopped);
+}

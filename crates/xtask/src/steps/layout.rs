@@ -21,6 +21,9 @@ const UNSAFE_ALLOWED: &[(&str, &str)] = &[
 /// Crates with a part that may be unsafe: they deny it at the root and allow it there; every other one forbids it.
 const UNSAFE_DENIED: &[&str] = &["crates/log/", "crates/store/"];
 
+/// Where the time of day is read: it may step, so nothing that the log or the group does depends on it.
+const WALL_CLOCK_ALLOWED: &[(&str, &str)] = &[("crates/cli/src/node/mod.rs", "dates of log lines")];
+
 /// The hosts that a text may point at: sources and specifications.
 const HOSTS_ALLOWED: &[&str] = &[
     "github.com",
@@ -60,8 +63,15 @@ pub(super) fn run(context: &Context) -> Outcome {
         Err(error) => return Outcome::failed(format!("cannot read the repository: {error}")),
     };
     let mut complaints = Vec::new();
-    let checks: [fn(&Source) -> Vec<String>; 6] =
-        [long_file, unsafe_outside, unsafe_not_forbidden, forbidden_words, foreign_hosts, foreign_packages];
+    let checks: [fn(&Source) -> Vec<String>; 7] = [
+        long_file,
+        unsafe_outside,
+        unsafe_not_forbidden,
+        wall_clock,
+        forbidden_words,
+        foreign_hosts,
+        foreign_packages,
+    ];
     for check in checks {
         complaints.extend(sources.iter().flat_map(check));
     }
@@ -141,6 +151,27 @@ fn forbidden_words(source: &Source) -> Vec<String> {
         }
     }
     complaints
+}
+
+fn wall_clock(source: &Source) -> Vec<String> {
+    let is_allowed = WALL_CLOCK_ALLOWED.iter().any(|(path, _)| source.path == *path);
+    if !source.is_rust() || !source.path.starts_with("crates/") || is_allowed {
+        return Vec::new();
+    }
+    // Spelled in two halves, since this file is checked too.
+    let words = [concat!("System", "Time"), concat!("Real", "time")];
+    let code = source::code_of(&source.text);
+    let found = code.lines().enumerate();
+    let found = found.filter(|(_, line)| words.iter().any(|word| source::has_word(line, word)));
+    found
+        .map(|(at, _)| {
+            format!(
+                "{}:{}: reads the time of day, which may step: time is passed in, and monotonic",
+                source.path,
+                at + 1
+            )
+        })
+        .collect()
 }
 
 fn foreign_hosts(source: &Source) -> Vec<String> {
@@ -233,6 +264,14 @@ mod tests {
         assert_eq!(unsafe_outside(&file("crates/log/src/record.rs", code)).len(), 1);
         assert!(unsafe_outside(&file("crates/log/src/memory.rs", code)).is_empty());
         assert!(unsafe_outside(&file("crates/log/src/record.rs", "// unsafe\n")).is_empty());
+    }
+
+    #[test]
+    fn the_time_of_day_is_found_where_it_may_not_be_read() {
+        let code = concat!("let now = std::time::System", "Time::now();\n");
+        assert_eq!(wall_clock(&file("crates/engine/src/engine.rs", code)).len(), 1);
+        assert!(wall_clock(&file("crates/engine/src/engine.rs", format!("// {code}"))).is_empty());
+        assert!(wall_clock(&file(WALL_CLOCK_ALLOWED[0].0, code)).is_empty());
     }
 
     #[test]
