@@ -184,9 +184,20 @@ impl Cluster {
         Ok(())
     }
 
-    /// Fails if a member has ended by itself.
-    pub(super) fn check_alive(&mut self) -> Result<(), Failure> {
-        for at in 0..self.members.len() {
+    /// Starts a member again whose process has ended by itself.
+    pub(super) fn revive(&mut self, at: usize) -> Result<(), Failure> {
+        if let Some(child) = &mut self.members[at]
+            && let Ok(Some(_)) = child.try_wait()
+        {
+            self.members[at] = None;
+            self.restart(at)?;
+        }
+        Ok(())
+    }
+
+    /// Fails if a member has ended by itself, other than one that may.
+    pub(super) fn check_alive(&mut self, may_end: Option<usize>) -> Result<(), Failure> {
+        for at in (0..self.members.len()).filter(|at| Some(*at) != may_end) {
             let lines = self.lines(at);
             let Some(child) = &mut self.members[at] else { continue };
             if let Ok(Some(status)) = child.try_wait() {

@@ -207,7 +207,7 @@ impl<'a> Feed<'a> {
     fn find_primary(&mut self) -> Result<(), Failure> {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            self.cluster.check_alive()?;
+            self.cluster.check_alive(self.may_end())?;
             for member in 0..self.cluster.len() {
                 let Some(standing) = self.cluster.standing(member) else { continue };
                 if standing.role != "primary" {

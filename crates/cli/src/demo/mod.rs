@@ -235,7 +235,7 @@ fn end(cluster: &mut Cluster, end: u64) -> Result<(), Failure> {
     let deadline = Instant::now() + PATIENCE;
     for member in 0..cluster.len() {
         while cluster.standing(member).is_none_or(|standing| standing.durable < end) {
-            cluster.check_alive()?;
+            cluster.check_alive(None)?;
             if Instant::now() > deadline {
                 let message = format_args!(
                     "{} does not learn within {} s that all acknowledged records are durable",

@@ -181,6 +181,9 @@ impl Feed<'_> {
             struck.until = None;
             struck.end = self.ledger.end;
             self.run_command("end", member)?;
+            if let Some(struck) = &mut self.struck {
+                struck.since = Instant::now();
+            }
         }
         let Some(struck) = &mut self.struck else { return Ok(()) };
         if let Some(frozen) = &mut struck.frozen {
@@ -210,7 +213,10 @@ impl Feed<'_> {
         struck.looked = Instant::now();
         let (end, took) = (struck.end, struck.since.elapsed());
         let has_answered = struck.frozen.as_ref().is_none_or(|frozen| frozen.session.is_none());
-        self.cluster.check_alive()?;
+        self.cluster.check_alive(self.may_end())?;
+        if self.may_end() == Some(member) {
+            self.cluster.revive(member)?;
+        }
         let standing = self.cluster.standing(member);
         let takes_part = |role: &str, durable: u64| matches!(role, "backup" | "primary") && durable >= end;
         match standing.filter(|standing| has_answered && takes_part(&standing.role, standing.durable)) {
@@ -242,6 +248,12 @@ impl Feed<'_> {
             takeover.late = Some(frozen.late);
         }
         Ok(())
+    }
+
+    /// The member whose process may end by itself: its fault's command can have taken its device away.
+    pub(super) fn may_end(&self) -> Option<usize> {
+        let struck = self.struck.as_ref().filter(|struck| struck.frozen.is_none());
+        struck.filter(|_| self.faults.fault == Fault::Command).map(|struck| struck.member)
     }
 
     /// Runs the fault's command, if there is one, and waits for it.

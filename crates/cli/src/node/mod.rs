@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use slog::{Drain as _, LevelFilter, Logger, info, o};
-use windlass::{Node, NodeCloseError};
+use windlass::{Node, NodeCloseError, NodeEvent};
 
 use self::config::Config;
 use self::fabric::FabricArgs;
@@ -44,6 +44,8 @@ enum End {
     Asked(serve::Asked),
     /// The parent is gone.
     Orphaned,
+    /// The member has ended by itself: its device is gone, for one.
+    Gone,
     /// SIGTERM or SIGINT.
     Signal(i32),
 }
@@ -80,6 +82,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             let _ = ends.send(End::Orphaned);
         });
     }
+    listen_for_the_end(&node, &ends);
     listen_for_signals(&ends).map_err(|error| Failure::io("listening for signals", &error))?;
     let service = Service::new(&node, level, logger.clone());
     std::thread::spawn(move || service.listen(&listener, &ends));
@@ -110,6 +113,19 @@ fn check_parent(file: &Path, what: &str) -> Result<(), Failure> {
         )),
         Some(_) | None => Ok(()),
     }
+}
+
+/// A member that can't go on ends, and its process with it, so that whoever watches over it can start it again.
+fn listen_for_the_end(node: &Node, ends: &Sender<End>) {
+    let (mut events, ends) = (node.events(), ends.clone());
+    std::thread::spawn(move || {
+        while let Some(event) = events.next_blocking(None) {
+            if matches!(event, NodeEvent::Ended) {
+                let _ = ends.send(End::Gone);
+                return;
+            }
+        }
+    });
 }
 
 /// From now on the first SIGTERM or SIGINT asks for a clean end, and the second one ends the process at once.
@@ -155,6 +171,11 @@ fn wait(node: Arc<Node>, ends: &Receiver<End>, logger: &Logger) -> Result<(), Fa
             let name = if signal == SIGINT { "SIGINT" } else { "SIGTERM" };
             info!(logger, "{} came: the member ends well; a second signal ends it at once", name);
             ended(close(node), logger)
+        }
+        Ok(End::Gone) => {
+            drop(node);
+            let message = "the member can't go on, as its lines say: start it again once that is mended";
+            Err(Failure::new(Status::System, message))
         }
         Ok(End::Orphaned) | Err(_) => {
             info!(logger, "standard input has ended: the member ends at once");
