@@ -3,10 +3,11 @@
 //! A harness of its own, because a case that did not run may not be called passed: without a device every case is `ignored`, with
 //! the reason and the command that runs them. Where `WINDLASS_VERBS_DEVICE=required` is set (in the guest) that is a failure.
 //! Words on the command line that don't begin with `-` select the cases whose names hold one of them. With `--active` or
-//! `--passive` it is one of two ends ([`hosts`], with `--fault` [`faults`]).
+//! `--passive` it is one of two ends ([`hosts`], with `--fault` [`faults`]), and so with `--held-owner` or `--held-writer` ([`held`]).
 
 mod cases;
 mod faults;
+mod held;
 mod hosts;
 mod memory;
 mod modes;
@@ -56,6 +57,11 @@ fn main() -> ExitCode {
         words.remove(at);
         command
     });
+    let held = words.iter().position(|word| word == "--held-owner" || word == "--held-writer");
+    let held = held.filter(|at| at + 1 < words.len()).map(|at| {
+        let role = if words[at] == "--held-writer" { Role::Active } else { Role::Passive };
+        (role, words.remove(at + 1))
+    });
     words.retain(|word| !word.starts_with('-'));
     let start = Instant::now();
     let mut tally = Tally::default();
@@ -75,12 +81,13 @@ fn main() -> ExitCode {
             println!("{}; windows keep their ends: {}", fabric.description(), fabric.windows_hold());
             println!("{:?}", windlass_fabric::Fabric::capabilities(&fabric));
             drop(fabric);
-            tally = match end {
-                Some((role, address)) => match &fault {
+            tally = match (held, end) {
+                (Some((role, socket)), _) => held::run(role, &socket),
+                (None, Some((role, address))) => match &fault {
                     Some(command) => faults::run(role, hosts::line(role, &address), command),
                     None => hosts::run(role, &address, &words),
                 },
-                None => here(selected(&words)),
+                (None, None) => here(selected(&words)),
             };
         }
     }
