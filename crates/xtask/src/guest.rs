@@ -11,6 +11,7 @@
 //! Kept between runs, in the user's cache folder (`windlass/guest`): the kernel and the package lists that it was found with.
 
 mod boot;
+mod demo;
 mod image;
 mod kernel;
 mod system;
@@ -23,7 +24,7 @@ use clap::Args;
 
 use crate::Context;
 use crate::exec::Run;
-use crate::failures;
+use crate::failures::{self, Failure};
 use crate::install::{self, BUILD_PACKAGES};
 use crate::report::{Cure, Outcome};
 use crate::tally::Tally;
@@ -41,6 +42,9 @@ pub(crate) const PACKAGES: &[&str] = &[
     "libibverbs1",
     "perftest",
 ];
+
+/// Room for the logs of three members, whose segments are allocated ahead.
+const DEMO_DISK_MIB: u32 = 1024;
 
 /// The command that makes the guest possible.
 const INSTALL: &str = "cargo xtask guest --install";
@@ -69,6 +73,12 @@ pub(crate) struct Arguments {
     /// The guest is ended after so long
     #[arg(long, default_value_t = 600)]
     seconds: u64,
+    /// Takeovers from frozen primaries in the demos on three hosts, and writes held back through a revocation
+    #[arg(long, default_value_t = demo::TAKEOVERS, value_parser = clap::value_parser!(u32).range(3..=1000))]
+    takeovers: u32,
+    /// Only the demos on three hosts
+    #[arg(long)]
+    demos: bool,
     /// A shell command; without one the tests of windlass-verbs are run, in one process and between two hosts
     #[arg(last = true)]
     command: Vec<String>,
@@ -104,11 +114,8 @@ pub(crate) fn command(context: &Context, arguments: &Arguments) -> ExitCode {
         install::packages(context);
         install(context);
     }
-    let outcome = if arguments.command.is_empty() {
-        verbs_tests(context, arguments)
-    } else {
-        shell(context, arguments)
-    };
+    let outcome =
+        if arguments.command.is_empty() { all(context, arguments) } else { shell(context, arguments) };
     match outcome {
         Outcome::Passed(tally) => {
             println!("PASSED{}", cases(tally));
@@ -146,9 +153,31 @@ pub(crate) fn step(context: &Context) -> Outcome {
         disk_mib: 512,
         processors: 2,
         seconds: 600,
+        takeovers: demo::TAKEOVERS,
+        demos: false,
         command: Vec::new(),
     };
-    verbs_tests(context, &defaults)
+    all(context, &defaults)
+}
+
+/// The tests of windlass-verbs, then the demos.
+fn all(context: &Context, arguments: &Arguments) -> Outcome {
+    if arguments.demos {
+        return demos(context, arguments);
+    }
+    let tests = verbs_tests(context, arguments);
+    let Outcome::Passed(tests) = tests else { return tests };
+    match demos(context, arguments) {
+        Outcome::Passed(mut sum) => {
+            sum += tests;
+            Outcome::Passed(sum)
+        }
+        Outcome::Failed { mut tally, why } => {
+            tally += tests;
+            Outcome::Failed { tally, why }
+        }
+        skipped @ Outcome::Skipped { .. } => skipped,
+    }
 }
 
 /// Installs what a guest needs beyond the packages: QEMU and the kernel. Says what could not be.
@@ -223,7 +252,9 @@ fn verbs_tests(context: &Context, arguments: &Arguments) -> Outcome {
         return Outcome::failed("cargo named no test program on_device");
     };
     let mut sum = Tally::default();
-    for (hosts, commands) in [(arguments.hosts, here(&tests)), (3, between_hosts(&name(suite)))] {
+    for (hosts, commands) in
+        [(arguments.hosts, here(&tests)), (3, between_hosts(&name(suite), arguments.takeovers))]
+    {
         let place =
             |program: &PathBuf| Placed { from: program.clone(), to: format!("/guest/{}", name(program)) };
         let files = tests.iter().chain(&binaries).map(place).collect();
@@ -246,6 +277,49 @@ fn verbs_tests(context: &Context, arguments: &Arguments) -> Outcome {
         return Outcome::Failed { tally: sum, why };
     }
     Outcome::Passed(sum)
+}
+
+/// Builds the command with the verbs provider and runs its demo on three hosts.
+fn demos(context: &Context, arguments: &Arguments) -> Outcome {
+    let packages = install::missing_packages(BUILD_PACKAGES);
+    if !packages.is_empty() {
+        let why = format!("the feature verbs needs {} to build", packages.join(", "));
+        return Outcome::Skipped { why, cure: Cure::Install(INSTALL.into()) };
+    }
+    if let Some(skipped) = missing() {
+        return skipped;
+    }
+    let words = ["build", "--locked", "-p", "windlass-cli", "--features", "verbs"];
+    let built = Run::cargo(context, &words).finish(context, "guest-build-demo");
+    if !built.success {
+        return Outcome::failed(format!("windlass-cli with the feature verbs did not build: {}", built.how));
+    }
+    let words = [&words[..], &["--message-format=json"]].concat();
+    let built = Run::cargo(context, &words).finish(context, "guest-programs-demo");
+    let Some(program) = programs(&built.output).examples.into_iter().find(|path| name(path) == "windlass")
+    else {
+        return Outcome::failed("cargo named no program windlass");
+    };
+    let files = vec![Placed { from: program, to: "/guest/windlass".into() }];
+    let plain = guest(arguments, files, demo::commands(arguments.takeovers));
+    let limit = plain.limit.max(Duration::from_secs(demo::seconds(arguments.takeovers)));
+    let disk_mib = plain.disk_mib.max(DEMO_DISK_MIB);
+    let came = match boot(context, Guest { hosts: 3, disk_mib, limit, ..plain }) {
+        Ok(came) => came,
+        Err(why) => return Outcome::failed(why),
+    };
+    let (tally, complaints) = demo::judge(&came.output, arguments.takeovers);
+    if came.status != Some(0) {
+        return Outcome::Failed { tally, why: format!("the guest did not finish the demos: {}", came.how) };
+    }
+    if complaints.is_empty() {
+        return Outcome::Passed(tally);
+    }
+    for complaint in &complaints {
+        println!("   {complaint}");
+    }
+    context.note(complaints.iter().map(|complaint| Failure::named(complaint)));
+    Outcome::Failed { tally, why: complaints.join("; ") }
 }
 
 /// Without a device the tests would say SKIPPED; here that is a failure. The folder is on a disk.
@@ -273,7 +347,7 @@ fn here(programs: &[PathBuf]) -> String {
 }
 
 /// The suite between two hosts, which reach each other over a bridge; then an example around a ring of three.
-fn between_hosts(program: &str) -> String {
+fn between_hosts(program: &str, rounds: u32) -> String {
     format!(
         "{SETTING}echo \"Running {program} on two hosts\"\n\
          ip netns exec host2 /guest/{program} --passive 10.0.0.2:7471 >/tmp/passive 2>&1 &\n\
@@ -287,7 +361,19 @@ fn between_hosts(program: &str) -> String {
            ring=\"$ring $!\"\n\
          done\n\
          for process in $ring; do wait $process || exit 1; done\n"
-    ) + &faults(program)
+    ) + &held_back(program, rounds)
+        + &faults(program)
+}
+
+/// Writes that the network holds back through a revocation, and as a control some that it holds back without one.
+fn held_back(program: &str, rounds: u32) -> String {
+    format!(
+        "echo 'Running {program} with writes held back'\n\
+         export WINDLASS_HELD_ROUNDS={rounds} WINDLASS_HELD_INTERFACE=near1\n\
+         ip netns exec host2 /guest/{program} --held-owner /tmp/held >/tmp/owner 2>&1 & owner=$!\n\
+         ip netns exec host1 /guest/{program} --held-writer /tmp/held; writer=$?\n\
+         wait $owner && [ $writer -eq 0 ] || {{ echo 'The owner:'; cat /tmp/owner; exit 1; }}\n"
+    )
 }
 
 /// Faults between two of the hosts, with writes under way: the owner of the memory killed, the link cut, a device taken away at either

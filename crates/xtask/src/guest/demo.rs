@@ -1,0 +1,228 @@
+//! `windlass demo` on three hosts of the guest, each with an RDMA device and its folder on ext4: primaries killed, frozen through a takeover,
+//! frozen with a write held back on its way, cut off, behind a bad line, without their device.
+//!
+//! The demo itself checks that nothing acknowledged is lost, altered or repeated, and that a deposed primary calls nothing committed that
+//! is not. What is judged here is that what was to happen did happen.
+
+use serde_json::Value;
+
+use crate::tally::Tally;
+
+/// Takeovers from frozen primaries, unless told otherwise. More than 256 go past the keys of a window.
+pub(super) const TAKEOVERS: u32 = 10;
+/// Records under way at a time.
+const IN_FLIGHT: u64 = 16;
+
+/// A run of the demo.
+struct Demo {
+    name: &'static str,
+    /// What makes it differ from the others.
+    words: &'static str,
+    /// How often the primary is struck.
+    strikes: u32,
+    expects: Expects,
+}
+
+/// What has to have happened, beside that nothing is wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Expects {
+    /// Each strike a takeover.
+    Killed,
+    /// The same, and each primary, thawed, calls what was sent to it meanwhile unknown or refuses it.
+    Frozen,
+    /// The same, and each had a write under way that was refused or lost.
+    Held,
+    /// Whether there was a takeover is the fault's affair.
+    Through,
+}
+
+/// The demos, for so many takeovers from frozen primaries.
+fn demos(takeovers: u32) -> Vec<Demo> {
+    let held = (takeovers / 3).max(3);
+    let demo = |name, words, strikes, expects| Demo { name, words, strikes, expects };
+    vec![
+        demo("killed", "--fabric verbs", 2, Expects::Killed),
+        demo("killed_staged", "--fabric verbs --registration staged", 2, Expects::Killed),
+        demo("frozen", "--fabric verbs --faults freeze", takeovers, Expects::Frozen),
+        demo("frozen_staged", "--fabric verbs --registration staged --faults freeze", 2, Expects::Frozen),
+        demo(
+            "frozen_with_a_write_held_back",
+            "--fabric verbs --faults freeze --fault-command /tmp/hold",
+            held,
+            Expects::Held,
+        ),
+        demo(
+            "frozen_with_a_write_held_back_tcp",
+            "--fabric tcp --faults freeze --fault-command /tmp/hold",
+            held,
+            Expects::Held,
+        ),
+        demo(
+            "link_down_and_up",
+            "--fabric verbs --faults command --fault-command /tmp/flap --fault-ms 4000",
+            2,
+            Expects::Through,
+        ),
+        demo(
+            "packets_lost_and_late",
+            "--fabric verbs --faults command --fault-command /tmp/lossy --fault-ms 4000",
+            1,
+            Expects::Through,
+        ),
+        demo(
+            "device_removed",
+            "--fabric verbs --faults command --fault-command /tmp/unplug --fault-ms 3000",
+            1,
+            Expects::Through,
+        ),
+    ]
+}
+
+/// Seconds that the guest may take for them, on a busy machine.
+pub(super) fn seconds(takeovers: u32) -> u64 {
+    600 + 30 * u64::from(takeovers)
+}
+
+/// What the guest runs.
+pub(super) fn commands(takeovers: u32) -> String {
+    let mut commands = String::from(FUNCTIONS);
+    for Demo { name, words, strikes, .. } in demos(takeovers) {
+        commands.push_str(&format!("demo {name} --kills {strikes} {words}\n"));
+    }
+    commands + "exit 0\n"
+}
+
+/// The faults as programs (which have a shell of their own: busybox's would take its own `ip`), and how a demo is run: one line of its name, its status
+/// and its report, and behind it what it said if it failed.
+const FUNCTIONS: &str = r#"
+fault() {
+  printf '#!/tools/bash\non="ip netns exec host$2"\ncase $1 in begin) %s;; end) %s;; esac\n' "$2" "$3" >/tmp/$1
+  chmod +x /tmp/$1
+}
+fault hold '$on tc qdisc add dev near$2 root netem delay 4000ms limit 100000' 'sleep 2; $on tc qdisc del dev near$2 root'
+fault flap 'ip link set far$2 down' 'ip link set far$2 up'
+fault lossy '$on tc qdisc add dev near$2 root netem delay 20ms 10ms loss 5%' '$on tc qdisc del dev near$2 root'
+fault unplug '$on rdma link del rxe$2' '$on rdma link add rxe$2 type rxe netdev near$2; rdma dev set rxe$2 netns host$2; sleep 1'
+demo() {
+  name=$1; shift
+  rm -rf /data/demo /tmp/windlass-demo-*
+  /guest/windlass demo --json --device 'rxe{}' --device-address '10.0.0.{}' --address '10.0.0.{}:7400' \
+    --launch 'ip netns exec host{}' --segment-bytes 1048576 --suspicion-ms 1000 --in-flight 16 --seconds 5 --folder /data/demo "$@" \
+    >/tmp/report 2>/tmp/said && status=0 || status=$?
+  echo "demo $name $status $(cat /tmp/report)"
+  [ $status -eq 0 ] && return
+  cat /tmp/said
+  for lines in /tmp/windlass-demo-*/m*.log; do echo "$lines:"; tail -n 40 $lines; done
+}
+"#;
+
+/// Judges what the guest printed: the cases, and a complaint for each that failed.
+pub(super) fn judge(output: &str, takeovers: u32) -> (Tally, Vec<String>) {
+    let (mut tally, mut complaints) = (Tally::default(), Vec::new());
+    for demo in demos(takeovers) {
+        match reported(output, demo.name).and_then(|report| demo.judge(&report)) {
+            Ok(()) => tally.passed += 1,
+            Err(why) => {
+                tally.failed += 1;
+                complaints.push(format!("demo {}: {why}", demo.name));
+            }
+        }
+    }
+    (tally, complaints)
+}
+
+/// The report of one demo.
+fn reported(output: &str, name: &str) -> Result<Value, String> {
+    let prefix = format!("demo {name} ");
+    let line = output.lines().find_map(|line| line.trim_start().strip_prefix(&prefix));
+    let (status, report) = line.and_then(|line| line.split_once(' ')).ok_or("it was not run to its end")?;
+    if status.trim() != "0" {
+        return Err(format!("it ended with status {status}"));
+    }
+    serde_json::from_str(report.trim()).map_err(|error| format!("its report: {error}"))
+}
+
+impl Demo {
+    fn judge(&self, report: &Value) -> Result<(), String> {
+        let number = |value: &Value| value.as_u64().unwrap_or(u64::MAX);
+        if report["ok"] != true || report["records"] != report["acknowledged"] {
+            return Err(format!("not all is well: {report}"));
+        }
+        if number(&report["acknowledged"]) < IN_FLIGHT {
+            return Err("hardly anything was acknowledged".into());
+        }
+        let none = Vec::new();
+        let takeovers = report["takeovers"].as_array().unwrap_or(&none);
+        let of = |fault: &str| {
+            takeovers.iter().filter(|takeover| takeover["fault"] == fault).collect::<Vec<&Value>>()
+        };
+        let wanted = self.strikes as usize;
+        let struck = match self.expects {
+            Expects::Killed => of("kill"),
+            Expects::Frozen | Expects::Held => of("freeze"),
+            Expects::Through => return Ok(()),
+        };
+        if struck.len() != wanted {
+            return Err(format!("{} takeovers after a strike, {wanted} were due", struck.len()));
+        }
+        if self.expects == Expects::Killed {
+            return Ok(());
+        }
+        for takeover in struck {
+            let late = &takeover["late"];
+            let not_committed = number(&late["unknown"]).saturating_add(number(&late["refused"]));
+            if late.is_null() || not_committed < IN_FLIGHT {
+                return Err(format!("a thawed primary owes answers: {takeover}"));
+            }
+            if self.expects == Expects::Held && number(&late["void_batches"]) == 0 {
+                return Err(format!("no write was held back: {takeover}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(name: &str, status: u32, late: &str) -> String {
+        let takeover = format!(r#"{{"fault":"freeze","late":{late}}}"#);
+        format!(
+            "   demo {name} {status} {{\"ok\":true,\"records\":90,\"acknowledged\":90,\"takeovers\":[{takeover},{takeover},{takeover}]}}\n"
+        )
+    }
+
+    fn verdict(name: &str, output: &str) -> Result<(), String> {
+        let demo = demos(3).into_iter().find(|demo| demo.name == name).unwrap();
+        reported(output, name).and_then(|report| demo.judge(&report))
+    }
+
+    #[test]
+    fn a_demo_passes_only_if_what_was_to_happen_did() {
+        let held = r#"{"unknown":16,"refused":16,"void_batches":2}"#;
+        let not_held = r#"{"unknown":16,"refused":16,"void_batches":0}"#;
+        let name = "frozen_with_a_write_held_back";
+        assert_eq!(verdict(name, &line(name, 0, held)), Ok(()));
+        assert_eq!(verdict("frozen", &line("frozen", 0, not_held)), Ok(()));
+        for bad in
+            [line(name, 0, not_held), line(name, 2, held), line(name, 0, "null"), line("frozen", 0, held)]
+        {
+            assert!(verdict(name, &bad).is_err(), "{bad}");
+        }
+        let lost = line(name, 0, held).replace("\"acknowledged\":90", "\"acknowledged\":89");
+        assert!(verdict(name, &lost).is_err());
+        let (tally, complaints) = judge(&line("frozen", 0, held), 3);
+        assert_eq!((tally.passed, complaints.len()), (1, demos(3).len() - 1));
+    }
+
+    #[test]
+    fn every_fault_that_a_demo_names_is_made() {
+        for demo in demos(TAKEOVERS) {
+            let fault = demo.words.split("/tmp/").nth(1).and_then(|rest| rest.split(' ').next());
+            if let Some(fault) = fault {
+                assert!(FUNCTIONS.contains(&format!("\nfault {fault} ")), "{fault}");
+            }
+        }
+    }
+}
