@@ -120,6 +120,12 @@ impl VerbsFabric {
         self.windows_hold
     }
 
+    /// The device's name, as the system has it (`mlx5_0`).
+    #[must_use]
+    pub fn device_name(&self) -> &str {
+        &self.domain.context.device_name
+    }
+
     /// Device, port, address and its place in the GID table, for a log line.
     #[must_use]
     pub fn description(&self) -> String {

@@ -8,6 +8,7 @@
 //!  threads: pump (driver) · control plane · flush, superblock, segments · the fabric's agents
 //! ```
 
+mod affinity;
 mod events;
 mod helm;
 mod options;
@@ -36,6 +37,7 @@ pub use events::{NodeEvent, NodeEvents};
 pub use options::{FabricChoice, NodeOptions, PumpMode};
 pub use read::NodeReader;
 
+use self::affinity::Affinity;
 use self::events::Events;
 use self::threads::Threads;
 use crate::clock::MonotonicClock;
@@ -678,19 +680,23 @@ fn start(store: Store<RealDisk>, opened: Opened, options: NodeOptions) -> Result
     match options.fabric.clone() {
         FabricChoice::Tcp => {
             let fabric = open_tcp(&options, address, &logger)?;
-            assemble(fabric, store, opened, options, listener, identity, logger)
+            let affinity = Affinity::choose(options.pin, None, Path::new("/sys"));
+            assemble(fabric, affinity, store, opened, options, listener, identity, logger)
         }
         #[cfg(feature = "verbs")]
         FabricChoice::Verbs(device) => {
             let fabric = open_verbs(*device, store.disk().path(), &options, &logger)?;
-            assemble(fabric, store, opened, options, listener, identity, logger)
+            let affinity = Affinity::choose(options.pin, Some(fabric.device_name()), Path::new("/sys"));
+            assemble(fabric, affinity, store, opened, options, listener, identity, logger)
         }
     }
 }
 
 /// Joins the parts of a member around its fabric, and starts its threads.
+#[expect(clippy::too_many_arguments, reason = "each part once")]
 fn assemble<F: Fabric>(
     fabric: F,
+    affinity: Affinity,
     store: Store<RealDisk>,
     opened: Opened,
     options: NodeOptions,
@@ -783,13 +789,11 @@ fn assemble<F: Fabric>(
         logger,
     });
     let first_status = driver.status();
-    let (of_pump, mode, pin) = (Arc::clone(&inner), options.pump, options.pin);
+    let (of_pump, mode, pin) = (Arc::clone(&inner), options.pump, affinity);
     let pump = std::thread::Builder::new()
         .name(format!("windlass-pump-{}", options.me.0))
         .spawn(move || {
-            if let Some(processor) = pin {
-                pin_to(processor, &of_pump.logger);
-            }
+            pin.apply(&of_pump.logger);
             pump::run(driver, &of_pump, mode, is_shared);
         })
         .map_err(|source| NodeError::System { what: "a thread", source })?;
@@ -836,12 +840,4 @@ fn open_verbs(
     let fabric = windlass_verbs::VerbsFabric::open(&device)?;
     info!(logger, "the device is open: {}", fabric.description(); "registration" => %fabric.registration());
     Ok(fabric)
-}
-
-fn pin_to(processor: usize, logger: &Logger) {
-    let mut set = rustix::thread::CpuSet::new();
-    set.set(processor);
-    if let Err(errno) = rustix::thread::sched_setaffinity(None, &set) {
-        slog::warn!(logger, "the pump can't be pinned"; "processor" => processor, "cause" => %errno);
-    }
 }

@@ -220,7 +220,7 @@ impl NodeOptions {
         self
     }
 
-    /// Keep the pump on this processor.
+    /// Keep the pump on this processor. Default: with a device, on those of its NUMA node, where the machine has several.
     #[must_use]
     pub fn pin(mut self, processor: usize) -> NodeOptions {
         self.pin = Some(processor);
