@@ -157,7 +157,7 @@ pub(crate) fn step(context: &Context) -> Outcome {
         demos: false,
         command: Vec::new(),
     };
-    all(context, &defaults)
+    verbs_tests(context, &defaults)
 }
 
 /// The tests of windlass-verbs, then the demos.
