@@ -235,18 +235,10 @@ fn verbs_tests(context: &Context, arguments: &Arguments) -> Outcome {
     if let Some(skipped) = missing() {
         return skipped;
     }
-    let mut built = Programs::default();
-    for what in BUILDS {
-        // First for people, whom a compiler's errors are for; then, with nothing left to build, for the names of the programs.
-        let words = [&["test", "--locked", "--no-run"], what].concat();
-        let finished = Run::cargo(context, &words).finish(context, "guest-build");
-        if !finished.success {
-            return Outcome::failed(format!("cargo {} failed: {}", words.join(" "), finished.how));
-        }
-        let words = [&words[..], &["--message-format=json"]].concat();
-        let finished = Run::cargo(context, &words).finish(context, "guest-programs");
-        built.add(&finished.output);
-    }
+    let built = match build(context) {
+        Ok(built) => built,
+        Err(why) => return Outcome::failed(why),
+    };
     let Programs { tests, binaries } = built;
     let Some(suite) = tests.iter().find(|program| name(program).starts_with("on_device")) else {
         return Outcome::failed("cargo named no test program on_device");
@@ -279,6 +271,23 @@ fn verbs_tests(context: &Context, arguments: &Arguments) -> Outcome {
     Outcome::Passed(sum)
 }
 
+/// Builds what the guest runs.
+fn build(context: &Context) -> Result<Programs, String> {
+    let mut built = Programs::default();
+    for what in BUILDS {
+        // First for people, whom a compiler's errors are for; then, with nothing left to build, for the names of the programs.
+        let words = [&["test", "--locked", "--no-run"], what].concat();
+        let finished = Run::cargo(context, &words).finish(context, "guest-build");
+        if !finished.success {
+            return Err(format!("cargo {} failed: {}", words.join(" "), finished.how));
+        }
+        let words = [&words[..], &["--message-format=json"]].concat();
+        let finished = Run::cargo(context, &words).finish(context, "guest-programs");
+        built.add(&finished.output);
+    }
+    Ok(built)
+}
+
 /// Builds the command with the verbs provider and runs its demo on three hosts.
 fn demos(context: &Context, arguments: &Arguments) -> Outcome {
     let packages = install::missing_packages(BUILD_PACKAGES);
@@ -289,15 +298,11 @@ fn demos(context: &Context, arguments: &Arguments) -> Outcome {
     if let Some(skipped) = missing() {
         return skipped;
     }
-    let words = ["build", "--locked", "-p", "windlass-cli", "--features", "verbs"];
-    let built = Run::cargo(context, &words).finish(context, "guest-build-demo");
-    if !built.success {
-        return Outcome::failed(format!("windlass-cli with the feature verbs did not build: {}", built.how));
-    }
-    let words = [&words[..], &["--message-format=json"]].concat();
-    let built = Run::cargo(context, &words).finish(context, "guest-programs-demo");
-    let Some(program) = programs(&built.output).examples.into_iter().find(|path| name(path) == "windlass")
-    else {
+    let built = match build(context) {
+        Ok(built) => built,
+        Err(why) => return Outcome::failed(why),
+    };
+    let Some(program) = built.binaries.into_iter().find(|path| name(path) == "windlass") else {
         return Outcome::failed("cargo named no program windlass");
     };
     let files = vec![Placed { from: program, to: "/guest/windlass".into() }];
