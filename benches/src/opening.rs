@@ -189,10 +189,12 @@ fn open_and_read_sampled(place: &Place) -> Result<(Log, Opened), BenchError> {
     let mut reader = log.read_from(log.info().trimmed).during("reading the log")?;
     let mut records = 0;
     loop {
-        match reader.next() {
-            Ok(record) => {
-                std::hint::black_box(record.payload);
-                records += 1;
+        match reader.next_run() {
+            Ok(run) => {
+                for record in run {
+                    std::hint::black_box(record.payload);
+                    records += 1;
+                }
             }
             Err(ReadError::AtEnd { .. }) => break,
             Err(error) => return Err(error).during("reading the log"),

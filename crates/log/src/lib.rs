@@ -47,7 +47,7 @@ pub use handoff::{
 };
 pub use history::{EpochHistory, EpochStart, HISTORY_ENTRIES_MAX, HistoryError};
 pub use identity::{Epoch, LogId, MemberId};
-pub use image::{Fetched, Image, MemoryImage, Shape};
+pub use image::{AHEAD_HEAD, Fetched, Image, MemoryImage, Shape};
 pub use lsn::{
     Geometry, GeometryError, HEADER_BYTES, Lsn, RECORD_ALIGN, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN,
     SEGMENT_HEADER_BYTES, SEGMENT_START_BYTES,

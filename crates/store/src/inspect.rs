@@ -347,6 +347,12 @@ impl<D: Disk> Walk<'_, D> {
         self.scan.held(place)
     }
 
+    /// What the payloads of the last run are places in.
+    #[must_use]
+    pub fn held_bytes(&self) -> &[u8] {
+        self.scan.held_bytes()
+    }
+
     fn look(&self) -> Result<(), ReadError> {
         let (lsn, first) = (self.scan.at(), self.inspection.superblock.trimmed);
         if lsn < first { Err(ReadError::Purged { lsn, first }) } else { Ok(()) }

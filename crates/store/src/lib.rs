@@ -13,6 +13,7 @@
 //! Nothing here makes a thread, asks a clock or draws a random number: those are the caller's (DESIGN.md section 4).
 #![deny(unsafe_code)]
 
+mod ahead;
 mod close;
 mod counters;
 mod create;
@@ -34,6 +35,7 @@ mod superblock;
 mod trim;
 mod vouch;
 
+pub use ahead::AheadWork;
 pub use counters::Counters;
 pub use create::CreateError;
 pub use error::{DiskCall, DiskError, MediumFailed, StoreError};

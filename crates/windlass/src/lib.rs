@@ -89,7 +89,7 @@ pub use error::{
 };
 pub use log::{
     Appended, Commit, Info, Log, OpenOrCreateError, Place, ReadOnly, ReadOnlyReader, Reader, Record,
-    Reservation, Step, Subscription, Surroundings, Verified, VerifyReport,
+    Reservation, Run, Step, Subscription, Surroundings, Verified, VerifyReport,
 };
 pub use metrics::{HistogramSnapshot, MetricsSnapshot};
 #[cfg(feature = "tcp")]

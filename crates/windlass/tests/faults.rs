@@ -612,3 +612,107 @@ fn whoever_closes_a_log_finds_it_closed_when_the_call_returns_also_beside_anothe
         assert!(results.iter().all(|result| *result == results[0]), "{results:?}");
     }
 }
+
+/// A log that was killed with `records` that no mark vouches for, behind others; where its first record is, and its end.
+fn killed(records: u32) -> (TestDisk, Lsn, Lsn) {
+    let disk = TestDisk::new();
+    let log = create(&disk, options());
+    let first = append(&log, b"first");
+    let mut safe = first;
+    while safe.end.0 < SEGMENT_BYTES {
+        safe = append(&log, &[8; 1000]);
+    }
+    let _proof = log.commit_blocking(safe.end, Level::Local).unwrap();
+    // The mark is written down.
+    help(&log);
+    for number in 0..records {
+        append(&log, &[7; 100][..usize::try_from(number % 100).unwrap()]);
+    }
+    let killed = disk.after_kill();
+    let tail = log.info().tail;
+    drop(log);
+    (killed, first.start, tail)
+}
+
+#[test]
+fn while_r_11_waits_for_the_device_the_log_reads_up_to_its_mark_and_whatever_needs_more_waits_for_it() {
+    let (disk, first, tail) = killed(500);
+    let log;
+    let held = disk.hold_syncs();
+    // An opening that waited for R-11 would not come back.
+    log = Log::open_in(place(&disk), options().threads(true)).unwrap();
+    let info = log.info();
+    assert!(info.tail == tail && first < info.persisted && info.persisted < tail, "{info:?}");
+    assert_eq!(info.persisted, info.durable);
+    // All of it at `Buffered`, which promises no more than the process had.
+    let mut reader = log.read_at(first, Level::Buffered).unwrap();
+    let mut records = 0;
+    let end = loop {
+        match reader.next() {
+            Ok(_) => records += 1,
+            Err(ReadError::AtEnd { end }) => break end,
+            Err(error) => panic!("{error}"),
+        }
+    };
+    assert!(records > 500 && end == tail);
+    // A subscription and a commit wait without blocking, and an append that may wait until its deadline gives up at it.
+    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+    let mut commit = Box::pin(log.commit(tail, Level::Local));
+    assert!(std::future::Future::poll(commit.as_mut(), &mut cx).is_pending());
+    let soon = Instant::now() + Duration::from_millis(20);
+    assert!(matches!(log.append_wait_blocking(b"later", soon), Err(AppendError::Deadline { .. })));
+    let mut follower = log.subscribe(first, Level::Durable).unwrap();
+    while follower.next_blocking(Some(Instant::now())).is_ok() {}
+    assert_eq!(follower.position(), info.persisted);
+    assert_eq!(log.info().persisted, info.persisted, "nothing was claimed meanwhile");
+
+    // Each of these waits, and has its answer when the device has.
+    std::thread::scope(|scope| {
+        let read = scope.spawn(|| payloads(&log).len());
+        let appended = scope.spawn(|| log.append(b"first of the new epoch").map(|appended| appended.start));
+        let outcome = scope.spawn(|| log.outcome(windlass::Epoch::new(1, windlass::MemberId(0)), first));
+        let committed = scope.spawn(|| log.commit_blocking(tail, Level::Durable).is_ok());
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(![read.is_finished(), appended.is_finished(), committed.is_finished()].contains(&true));
+        drop(held);
+        assert!(read.join().unwrap() >= records);
+        assert_eq!(appended.join().unwrap().unwrap(), tail);
+        assert_eq!(outcome.join().unwrap(), Outcome::Committed);
+        assert!(committed.join().unwrap());
+    });
+    assert!(log.info().persisted >= tail);
+    log.close().unwrap();
+    let lost = disk.after_power_loss(Survive::Nothing);
+    let log = Log::open_in(place(&lost), options()).unwrap();
+    assert_eq!(payloads(&log).len(), records + 1);
+}
+
+#[test]
+fn a_failure_of_r_11_behind_an_opening_reaches_its_first_append_commit_and_reader_kind_24() {
+    let (disk, first, tail) = killed(500);
+    let log;
+    let held = disk.hold_syncs();
+    log = Log::open_in(place(&disk), options().threads(true)).unwrap();
+    let mark = log.info().persisted;
+    assert!(first < mark && mark < tail);
+    disk.fail(Call::Sync, 0, Errno::IO);
+    drop(held);
+    assert!(matches!(log.append(b"more"), Err(AppendError::Failed(Failure::Store { .. }))));
+    assert!(matches!(log.commit_blocking(tail, Level::Local), Err(CommitError::Failed { .. })));
+    let mut reader = log.read_from(first).unwrap();
+    let error = loop {
+        match reader.next() {
+            Ok(record) => assert!(record.end <= mark),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, ReadError::Io { lsn, .. } if lsn == mark), "never the end of the log: {error}");
+    let epoch = windlass::Epoch::new(1, windlass::MemberId(0));
+    assert_eq!(log.outcome(epoch, mark), Outcome::Unknown);
+    assert!(matches!(log.trim(tail), Err(TrimError::Failed(_))));
+    assert!(matches!(log.truncate(first), Err(TruncateError::Failed(_))));
+    assert_eq!(log.info().persisted, mark);
+    assert!(log.close().is_err());
+    let log = Log::open_in(place(&disk.after_kill()), options()).unwrap();
+    assert!(log.info().tail == tail && payloads(&log).len() > 500);
+}

@@ -425,3 +425,86 @@ fn a_log_without_threads_is_stepped_by_hand() {
     drop(commit);
     log.close().unwrap();
 }
+
+#[test]
+fn runs_lend_what_single_records_do_and_what_is_not_taken_comes_again() {
+    let folder = folder();
+    let log = small().create(folder.path()).unwrap();
+    for i in 0..1500usize {
+        let payload = vec![u8::try_from(i % 251).unwrap(); i % 400];
+        if i % 10 == 3 {
+            while let Err(AppendError::NotReady { .. }) =
+                log.append_batch(&[&payload, b"", &payload[..payload.len().min(i % 7)]])
+            {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        } else {
+            log.append_wait_blocking(&payload, soon()).unwrap();
+        }
+    }
+    let tail = log.info().tail;
+    let _proof = log.commit_blocking(tail, Level::Local).unwrap();
+    let first = log.info().trimmed;
+    let (mut one, mut many) = (log.read_from(first).unwrap(), log.read_from(first).unwrap());
+    let (mut records, mut turn) = (0, 0);
+    let end = loop {
+        turn += 1;
+        match many.next_run() {
+            Ok(run) => {
+                let mut lent = 0;
+                // Sometimes a run is given up in its middle.
+                for record in run.take(if turn % 3 == 0 { 5 } else { usize::MAX }) {
+                    assert_eq!(one.next().unwrap(), record);
+                    lent += 1;
+                }
+                assert!(lent > 0, "a run is never empty");
+                // It may have passed filler besides.
+                assert!(many.position() >= one.position());
+                records += lent;
+            }
+            Err(ReadError::AtEnd { end }) => break end,
+            Err(error) => panic!("{error}"),
+        }
+    };
+    assert_eq!((records, end), (1350 + 3 * 150, tail));
+    // Both ways of reading may take turns.
+    let mut reader = log.read_from(first).unwrap();
+    let start = reader.next_run().unwrap().next().unwrap().end;
+    assert_eq!(reader.next().unwrap().lsn, start);
+    log.trim(tail).unwrap();
+    assert!(matches!(reader.next_run(), Err(ReadError::Purged { first, .. }) if first == tail));
+    log.close().unwrap();
+}
+
+#[test]
+fn much_is_read_ahead_by_a_thread_and_is_the_same() {
+    let folder = folder();
+    let log = Options::new().segment_bytes(1 << 20).create(folder.path()).unwrap();
+    let payload =
+        |i: u32| [i.to_le_bytes(), (!i).to_le_bytes()].concat().repeat(usize::try_from(i % 90).unwrap());
+    let (mut number, mut end) = (0, Lsn(0));
+    while end.0 < 24 << 20 {
+        end = log.append_wait_blocking(&payload(number), soon()).unwrap().end;
+        number += 1;
+    }
+    let _proof = log.commit_blocking(end, Level::Local).unwrap();
+    let mut reader = log.read_from(log.info().trimmed).unwrap();
+    let mut expected = 0..number;
+    loop {
+        match reader.next_run() {
+            Ok(run) => {
+                for record in run {
+                    assert!(record.payload == payload(expected.next().unwrap()));
+                }
+            }
+            Err(ReadError::AtEnd { end: at }) => break assert_eq!(at, end),
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert_eq!(expected.next(), None);
+    let mut again = log.read_from(log.info().trimmed).unwrap();
+    for i in 0..number {
+        assert!(again.next().unwrap().payload == payload(i));
+    }
+    log.close().unwrap();
+}

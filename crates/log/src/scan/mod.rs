@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use crate::bytes::{index, length, u64_at};
-use crate::image::{Fetched, Image, Shape};
+use crate::image::{AHEAD_HEAD, Fetched, Image, Shape};
 use crate::record::{HEADER, HeaderError, RecordHeader, RecordKind, WORDS};
 use crate::salt::{EpochKey, Salt};
 use crate::segment::{SEGMENT_HEADER, SegmentHeader, SegmentHeaderError};
@@ -254,6 +254,8 @@ fn fetch<I: Image>(image: &mut I, lsn: Lsn, segment: u64, into: &mut [u8]) -> Re
 #[derive(Clone, Debug)]
 struct Buffer {
     bytes: Vec<u8>,
+    /// Where the byte at `start` is.
+    first: usize,
     start: Lsn,
     held: u64,
 }
@@ -269,7 +271,7 @@ impl Scan {
     pub fn new(shape: Shape, from: Lsn, chain: Option<Chain>) -> Scan {
         assert_eq!(shape.geometry.normalize(from), from, "R-1: the start of a scan is not normalised");
         let salt = shape.salt();
-        let buffer = Buffer { bytes: Vec::new(), start: from, held: 0 };
+        let buffer = Buffer { bytes: Vec::new(), first: 0, start: from, held: 0 };
         let until = Lsn(LSN_MAX);
         let hasher = crc32fast::Hasher::new();
         let clear = Lsn(0);
@@ -426,6 +428,12 @@ impl Scan {
     #[inline]
     pub fn held(&self, place: Range<usize>) -> &[u8] {
         &self.buffer.bytes[place]
+    }
+
+    /// What the places are places in.
+    #[must_use]
+    pub fn held_bytes(&self) -> &[u8] {
+        &self.buffer.bytes
     }
 
     /// Checks the record at the scan's place and moves behind it.
@@ -601,15 +609,52 @@ impl Scan {
 
     /// Copies out at least `need` bytes from the scan's place on, and more if they are in the segment and before the end.
     fn fill<I: Image>(&mut self, image: &mut I, need: u64) -> Result<(), Halt<I::Error>> {
+        if self.take_ahead(image) && self.buffer.holds(self.at, need) {
+            return Ok(());
+        }
         let room = self.shape.geometry.room(self.at);
         // Bytes at or beyond the end may still change: they are not kept.
         let below = room.min(self.until.0 - self.at.0);
         self.fill_at(image, self.at, need.max(I::PIECE_BYTES.min(below)).min(room))
     }
 
+    /// Goes on in the next piece, if it was copied out ahead: the part of a record that the last one ends with is put in front of it.
+    fn take_ahead<I: Image>(&mut self, image: &mut I) -> bool {
+        let Buffer { bytes, start, held, .. } = &self.buffer;
+        let end = Lsn(start.0 + held);
+        let left = if self.buffer.holds(self.at, 0) { index(end.0 - self.at.0) } else { 0 };
+        if left > AHEAD_HEAD {
+            return false;
+        }
+        let Some((mut piece, held)) = image.take_ahead(if left == 0 { self.at } else { end }) else {
+            return false;
+        };
+        if left > 0 {
+            let from = self.buffer.index_of(self.at);
+            piece[AHEAD_HEAD - left..AHEAD_HEAD].copy_from_slice(&bytes[from..from + left]);
+        }
+        image.give_back(core::mem::replace(&mut self.buffer.bytes, piece));
+        self.buffer.first = AHEAD_HEAD - left;
+        self.buffer.start = self.at;
+        self.buffer.held = held + length(left);
+        true
+    }
+
+    /// Where what the scan takes next from the image begins: behind what it has copied out already, or where it stands.
+    #[must_use]
+    pub fn held_end(&self) -> Lsn {
+        let end = Lsn(self.buffer.start.0 + self.buffer.held);
+        if self.buffer.holds(self.at, 0) && end > self.at { end } else { self.at }
+    }
+
+    /// Forgets what was copied out.
+    pub fn forget(&mut self) {
+        self.buffer.held = 0;
+    }
+
     fn fill_at<I: Image>(&mut self, image: &mut I, lsn: Lsn, bytes: u64) -> Result<(), Halt<I::Error>> {
         let segment = self.shape.geometry.segment_of(lsn);
-        self.buffer.held = 0;
+        (self.buffer.held, self.buffer.first) = (0, 0);
         if !self.buffer.reserve(bytes) {
             return Err(Halt::Fail(ScanError::Memory { lsn, bytes }));
         }
@@ -699,7 +744,7 @@ impl Buffer {
     /// Where `lsn` is in the buffer, once it [holds](Self::holds) it.
     #[inline]
     fn index_of(&self, lsn: Lsn) -> usize {
-        index(lsn.0 - self.start.0)
+        self.first + index(lsn.0 - self.start.0)
     }
 
     /// Makes room for `bytes`; `false` if there is no memory.

@@ -348,14 +348,21 @@ fn look_behind<I: Image>(
     let mut segment = geometry.segment_of(stop.lsn);
     scan.seek(geometry.normalize(Lsn(stop.lsn.0 + RECORD_ALIGN)));
     loop {
-        while let Some(lsn) = scan.resync(image, segment + 1)? {
-            behind.first = behind.first.or(Some(lsn));
-            let Step::Record(record) = scan.step(image)? else { break };
-            let own = record.header.epoch.member() == marks.member;
-            let persisted = record.header.lag.persisted_below(lsn).filter(|_| own);
-            behind.flushed = behind.flushed.max(persisted.unwrap_or_default());
-            if behind.flushed > stop.lsn {
-                return Ok(behind);
+        while let Some(first) = scan.resync(image, segment + 1)? {
+            behind.first = behind.first.or(Some(first));
+            // Looking for the next one is dear, and most often it follows at once.
+            while geometry.segment_of(scan.at()) == segment
+                && let Step::Record(Record { header, .. }) = scan.step(image)?
+            {
+                let own = header.epoch.member() == marks.member;
+                let persisted = header.lag.persisted_below(header.lsn).filter(|_| own);
+                behind.flushed = behind.flushed.max(persisted.unwrap_or_default());
+                if behind.flushed > stop.lsn {
+                    return Ok(behind);
+                }
+            }
+            if scan.at() == first {
+                break;
             }
         }
         segment += 1;

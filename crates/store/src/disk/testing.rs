@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use windlass_log::Memory;
 
@@ -89,11 +89,23 @@ struct State {
     written_bytes: u64,
 }
 
+/// Holds flushes up until it is dropped: [`TestDisk::hold_syncs`].
+#[derive(Debug)]
+pub struct HeldSyncs(Arc<(Mutex<bool>, Condvar)>);
+
+impl Drop for HeldSyncs {
+    fn drop(&mut self) {
+        *self.0.0.lock().unwrap_or_else(PoisonError::into_inner) = false;
+        self.0.1.notify_all();
+    }
+}
+
 /// A folder on a disk in memory. Clones are the same folder.
 #[derive(Clone)]
 pub struct TestDisk {
     path: PathBuf,
     state: Arc<Mutex<State>>,
+    held: Arc<(Mutex<bool>, Condvar)>,
 }
 
 impl std::fmt::Debug for TestDisk {
@@ -120,6 +132,7 @@ impl TestDisk {
     fn with(names: BTreeMap<String, u64>, inodes: BTreeMap<u64, Inode>, inode_next: u64) -> TestDisk {
         TestDisk {
             path: PathBuf::from("/test-disk"),
+            held: Arc::default(),
             state: Arc::new(Mutex::new(State {
                 durable_names: names.clone(),
                 names,
@@ -168,6 +181,13 @@ impl TestDisk {
         let mut state = self.state();
         let done = state.calls.get(&call).copied().unwrap_or(0);
         state.faults.insert((call, done + nth), errno);
+    }
+
+    /// A device that takes its time: [`DiskFile::sync`] waits until the answer is dropped.
+    #[must_use]
+    pub fn hold_syncs(&self) -> HeldSyncs {
+        *self.held.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        HeldSyncs(self.held.clone())
     }
 
     /// How often a call of this kind was made.
@@ -731,6 +751,9 @@ impl DiskFile for TestFile {
     }
 
     fn sync(&self) -> Result<(), Errno> {
+        let (held, wake) = &*self.disk.held;
+        let held = held.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(wake.wait_while(held, |held| *held).unwrap_or_else(PoisonError::into_inner));
         self.flush(Call::Sync, &(0..u64::MAX))
     }
 

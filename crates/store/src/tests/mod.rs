@@ -1,5 +1,6 @@
 //! Tests of the store as a whole: the kinds of failure of DESIGN.md section 13.
 
+mod ahead;
 mod crash;
 mod kinds;
 mod testlog;

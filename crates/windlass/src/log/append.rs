@@ -27,14 +27,20 @@ fn spin_until(is_so: impl Fn() -> bool) {
 
 impl Log {
     /// Appends one record. It is in the log for every local reader when this returns, and has survived whatever level is then committed;
-    /// an empty payload is legal. One copy of the payload, no allocation, no system call, no lock.
+    /// an empty payload is legal. One copy of the payload, no allocation, no system call, no lock; only right after an opening that has found what no mark
+    /// vouches for the first append waits until that is flushed.
     ///
     /// # Errors
     ///
     /// [`AppendError`]; nothing was appended and the log goes on, except after `Failed` and `Sealed`.
     #[inline]
     pub fn append(&self, payload: &[u8]) -> Result<Appended, AppendError> {
-        self.tenure.handoff.append(RecordKind::Data, payload).map_err(|error| self.refused(error))
+        loop {
+            match self.tenure.handoff.append(RecordKind::Data, payload) {
+                Ok(appended) => return Ok(appended),
+                Err(error) => self.refused_for_good(error)?,
+            }
+        }
     }
 
     /// Appends several items as one record: after a crash all of them are there or none. Readers yield each with its own LSN.
@@ -43,7 +49,12 @@ impl Log {
     ///
     /// As [`Log::append`]. The largest batch is the largest record; each item takes 8 bytes more than its length, rounded up to 8.
     pub fn append_batch(&self, items: &[&[u8]]) -> Result<Appended, AppendError> {
-        self.tenure.handoff.append_batch(items).map_err(|error| self.refused(error))
+        loop {
+            match self.tenure.handoff.append_batch(items) {
+                Ok(appended) => return Ok(appended),
+                Err(error) => self.refused_for_good(error)?,
+            }
+        }
     }
 
     /// Reserves a record to be filled in place and published: no copy but the caller's own.
@@ -56,8 +67,12 @@ impl Log {
     /// As [`Log::append`]; nothing was reserved.
     #[inline]
     pub fn reserve(&self, payload_bytes: usize) -> Result<Reservation<'_>, AppendError> {
-        let reserved = self.tenure.handoff.reserve(payload_bytes as u64);
-        reserved.map(Reservation).map_err(|error| self.refused(error))
+        loop {
+            match self.tenure.handoff.reserve(payload_bytes as u64) {
+                Ok(reserved) => return Ok(Reservation(reserved)),
+                Err(error) => self.refused_for_good(error)?,
+            }
+        }
     }
 
     /// As [`Log::append`], but waits on this thread while the next segment is not prepared yet. What waiting can't mend is
@@ -67,7 +82,7 @@ impl Log {
     ///
     /// As [`Log::append`], with `Deadline` in place of `NotReady`.
     pub fn append_wait_blocking(&self, payload: &[u8], deadline: Instant) -> Result<Appended, AppendError> {
-        self.wait_ready_blocking(deadline, || self.append(payload))
+        self.wait_ready_blocking(deadline, || self.tenure.handoff.append(RecordKind::Data, payload))
     }
 
     /// As [`Log::append_wait_blocking`], as a future. The append happens within a poll: whoever drops the future before it is ready
@@ -81,7 +96,7 @@ impl Log {
     ///
     /// May be dropped at any point.
     pub async fn append_wait(&self, payload: &[u8], deadline: Instant) -> Result<Appended, AppendError> {
-        self.wait_ready(deadline, || self.append(payload)).await
+        self.wait_ready(deadline, || self.tenure.handoff.append(RecordKind::Data, payload)).await
     }
 
     /// [`Log::append_batch`] that waits like [`Log::append_wait_blocking`].
@@ -94,7 +109,7 @@ impl Log {
         items: &[&[u8]],
         deadline: Instant,
     ) -> Result<Appended, AppendError> {
-        self.wait_ready_blocking(deadline, || self.append_batch(items))
+        self.wait_ready_blocking(deadline, || self.tenure.handoff.append_batch(items))
     }
 
     /// [`Log::append_batch`] that waits like [`Log::append_wait`].
@@ -111,7 +126,7 @@ impl Log {
         items: &[&[u8]],
         deadline: Instant,
     ) -> Result<Appended, AppendError> {
-        self.wait_ready(deadline, || self.append_batch(items)).await
+        self.wait_ready(deadline, || self.tenure.handoff.append_batch(items)).await
     }
 
     /// [`Log::reserve`] that waits like [`Log::append_wait_blocking`].
@@ -124,7 +139,9 @@ impl Log {
         payload_bytes: usize,
         deadline: Instant,
     ) -> Result<Reservation<'_>, AppendError> {
-        self.wait_ready_blocking(deadline, || self.reserve(payload_bytes))
+        self.wait_ready_blocking(deadline, || {
+            self.tenure.handoff.reserve(payload_bytes as u64).map(Reservation)
+        })
     }
 
     /// [`Log::reserve`] that waits like [`Log::append_wait`].
@@ -141,13 +158,13 @@ impl Log {
         payload_bytes: usize,
         deadline: Instant,
     ) -> Result<Reservation<'_>, AppendError> {
-        self.wait_ready(deadline, || self.reserve(payload_bytes)).await
+        self.wait_ready(deadline, || self.tenure.handoff.reserve(payload_bytes as u64).map(Reservation)).await
     }
 
     fn wait_ready_blocking<T>(
         &self,
         deadline: Instant,
-        attempt: impl Fn() -> Result<T, AppendError>,
+        attempt: impl Fn() -> Result<T, ReserveError>,
     ) -> Result<T, AppendError> {
         loop {
             let (needed, ready) = match self.attempt_or_wait(&attempt)? {
@@ -175,7 +192,7 @@ impl Log {
     async fn wait_ready<T>(
         &self,
         deadline: Instant,
-        attempt: impl Fn() -> Result<T, AppendError>,
+        attempt: impl Fn() -> Result<T, ReserveError>,
     ) -> Result<T, AppendError> {
         loop {
             let (needed, ready) = match self.attempt_or_wait(&attempt)? {
@@ -192,14 +209,33 @@ impl Log {
     /// An attempt, or the end it would have reached and the ready mark to wait for.
     fn attempt_or_wait<T>(
         &self,
-        attempt: impl Fn() -> Result<T, AppendError>,
+        attempt: impl Fn() -> Result<T, ReserveError>,
     ) -> Result<Result<T, (Lsn, Lsn)>, AppendError> {
         // Before the attempt: a segment installed in between ends the wait at once.
         let ready = self.tenure.handoff.ready();
         match attempt() {
             Ok(done) => Ok(Ok(done)),
-            Err(AppendError::NotReady { needed }) => Ok(Err((needed, Lsn(ready.0 + 1)))),
-            Err(error) => Err(error),
+            Err(error) => {
+                let refused = self.refused(error);
+                if let AppendError::NotReady { needed } = refused {
+                    return Ok(Err((needed, Lsn(ready.0 + 1))));
+                }
+                Err(refused)
+            }
+        }
+    }
+
+    /// Why an append was refused; but where nothing but the rest of the opening is in its way, that is waited for, and the append may be tried again.
+    #[cold]
+    fn refused_for_good(&self, error: ReserveError) -> Result<(), AppendError> {
+        match error {
+            ReserveError::NotReady { ready, .. } => {
+                self.shared.settle().map_err(AppendError::Failed)?;
+                if self.tenure.handoff.ready() > ready { Ok(()) } else { Err(self.refused(error)) }
+            }
+            ReserveError::Full { .. } | ReserveError::Sealed { .. } | ReserveError::TooLarge { .. } => {
+                Err(self.refused(error))
+            }
         }
     }
 

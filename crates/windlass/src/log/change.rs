@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use slog::info;
-use windlass_log::{Chain, Lsn, Salt};
+use windlass_log::{Chain, Lsn, Salt, Tenure as Start};
 
 use super::Log;
 use super::open::{self, Owner};
@@ -51,6 +51,7 @@ impl Log {
         if self.owner.is_closed() {
             return Err(TrimError::Closed);
         }
+        self.shared.settle().map_err(TrimError::Failed)?;
         // Of the tenure that goes on, also through a handle of one that ended: the end of that one may have been cut since.
         let tenure = self.shared.tenure();
         let end = self.shared.drain(&tenure).map_err(TrimError::Failed)?.lsn();
@@ -107,15 +108,11 @@ impl Log {
         self.shared.retire(&self.tenure);
         let chain = Chain::begin(&Salt::new(self.shared.log_id).key(epoch), lsn);
         let slots = self.owner.slots();
-        let tenure = Arc::new(open::lone_tenure(
-            &*self.shared.media,
-            self.shared.log_id,
-            epoch,
-            lsn,
-            chain,
-            slots,
-            &self.shared.meters,
-        ));
+        let (geometry, log_id) = (self.shared.geometry, self.shared.log_id);
+        let start = Start { geometry, log_id, epoch, tail: lsn, chain, persisted: lsn, slots };
+        let tenure = open::lone_tenure(start, &self.shared.meters);
+        tenure.install_ready(&*self.shared.media);
+        let tenure = Arc::new(tenure);
         self.shared.succeed(tenure.clone());
         self.tenure.watermarks.stop(&Stopped::Fenced(self.tenure.epoch));
         self.tenure.gate.stop_flush_thread();
@@ -131,6 +128,7 @@ impl Log {
         if let Some(failure) = self.shared.failure() {
             return Err(TruncateError::Failed(failure.clone()));
         }
+        self.shared.settle().map_err(TruncateError::Failed)?;
         if self.tenure.handoff.is_sealed() {
             return Err(TruncateError::Sealed { epoch: self.tenure.epoch });
         }
@@ -145,7 +143,7 @@ impl Log {
         if lsn == drained {
             return Ok(());
         }
-        match self.shared.media.reader(lsn).next_run(drained, &mut Vec::new()) {
+        match self.shared.media.reader(lsn, false).next_run(drained, &mut Vec::new()) {
             Ok(_) => Ok(()),
             Err(ReadError::InsideRecord { record, .. }) => Err(TruncateError::InsideRecord { lsn, record }),
             Err(error) => Err(TruncateError::Read(error)),
@@ -229,6 +227,8 @@ impl Owner {
         let shared = &self.shared;
         let turn = locked(&shared.changing);
         self.closed.store(true, Ordering::Release);
+        // A failure is the log's, and what follows says so.
+        let _ = shared.settle();
         let tenure = shared.tenure();
         let ended = end_tenure(shared, &tenure);
         tenure.watermarks.stop(&Stopped::Closed);

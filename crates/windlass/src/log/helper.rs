@@ -20,6 +20,10 @@ const BUSY_PAUSE: Duration = Duration::from_micros(500);
 const IDLE_PAUSE: Duration = Duration::from_millis(100);
 /// How long it waits after a failure before it tries again.
 const FAILED_PAUSE: Duration = Duration::from_millis(100);
+/// How long a log that was just opened is left to its readers before more segments are made than the one with its tail.
+const READING_FIRST: Duration = Duration::from_secs(1);
+/// How often the helper looks meanwhile whether anything is appended.
+const READING_PAUSE: Duration = Duration::from_millis(5);
 /// Looks without news before it slows down.
 const BUSY_LOOKS: u32 = 200;
 
@@ -45,6 +49,14 @@ struct Wanted {
     stop: bool,
 }
 
+/// How a pause ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Woken {
+    Slept,
+    Asked,
+    Stop,
+}
+
 /// What one step of the helper came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
@@ -67,6 +79,12 @@ impl Helper {
         locked(&self.state).failure = failure;
     }
 
+    /// Does something to the hand-off that it takes from one thread at a time.
+    pub(crate) fn alone<T>(&self, body: impl FnOnce() -> T) -> T {
+        let _turn = locked(&self.turn);
+        body()
+    }
+
     /// Makes the thread look now.
     pub(crate) fn look(&self) {
         locked(&self.wanted).look = true;
@@ -78,19 +96,25 @@ impl Helper {
         self.wake.notify_one();
     }
 
-    /// Sleeps at most `longest`; `true` once the helper is to stop.
-    fn pause(&self, longest: Duration) -> bool {
+    /// Sleeps at most `longest`.
+    fn pause(&self, longest: Duration) -> Woken {
         let wanted = locked(&self.wanted);
         let pausing = self.wake.wait_timeout_while(wanted, longest, |wanted| !wanted.look && !wanted.stop);
         let (mut wanted, _) = pausing.unwrap_or_else(std::sync::PoisonError::into_inner);
-        wanted.look = false;
-        wanted.stop
+        match (std::mem::take(&mut wanted.look), wanted.stop) {
+            (_, true) => Woken::Stop,
+            (true, false) => Woken::Asked,
+            (false, false) => Woken::Slept,
+        }
     }
 }
 
 impl Shared {
     /// One bounded step of the helper's work.
     pub(crate) fn step(&self) -> Step {
+        if self.settle().is_err() {
+            return Step::Idle;
+        }
         let tenure = self.tenure();
         let Ok(drained) = self.drain(&tenure) else { return Step::Idle };
         self.note_stretch(&tenure, drained.lsn());
@@ -155,6 +179,9 @@ impl Shared {
 
     /// The helper thread's body.
     pub(crate) fn run_helper(self: &Arc<Shared>) {
+        if self.leave_to_readers() == Woken::Stop {
+            return;
+        }
         let mut quiet = 0;
         let mut tail = self.tenure().handoff.tail();
         loop {
@@ -170,10 +197,29 @@ impl Shared {
                 Step::Idle if quiet < BUSY_LOOKS => BUSY_PAUSE,
                 Step::Idle => IDLE_PAUSE,
             };
-            if self.helper.pause(pause) {
+            if self.helper.pause(pause) == Woken::Stop {
                 return;
             }
         }
+    }
+
+    /// What was just opened is most often read first, and segments being made would take a core and the device from that. So nothing is made
+    /// before something is appended or asked for, or some time has passed. What an opening has left is done first.
+    fn leave_to_readers(&self) -> Woken {
+        let _ = self.settle();
+        let (tenure, opened) = (self.tenure(), self.clock.now());
+        let tail = tenure.handoff.tail();
+        // Nothing to read, or nowhere to append to.
+        if self.media.trimmed() >= tail || tenure.handoff.ready() <= tail {
+            return Woken::Asked;
+        }
+        while tenure.handoff.tail() == tail && self.clock.now().saturating_sub(opened) < READING_FIRST {
+            match self.helper.pause(READING_PAUSE) {
+                Woken::Slept => {}
+                woken @ (Woken::Asked | Woken::Stop) => return woken,
+            }
+        }
+        Woken::Slept
     }
 }
 

@@ -10,7 +10,7 @@ use windlass_log::{Epoch, EpochHistory, Geometry, Lsn, Memory, Placed, Superbloc
 use windlass_store::disk::Disk;
 use windlass_store::{
     Counters, CutError, DiskError, MemoryError, Persisted, PrepareError, Prepared, Reader, Store, StoreError,
-    TrimError,
+    TrimError, UpdateError,
 };
 
 use super::read::read_error;
@@ -20,6 +20,14 @@ use crate::error::ReadError;
 pub(crate) trait Media: fmt::Debug + Send + Sync {
     /// See [`Store::geometry`].
     fn geometry(&self) -> Geometry;
+    /// See [`Store::begin`].
+    fn begin(&self) -> Result<(), UpdateError>;
+    /// See [`Store::persisted`].
+    fn persisted(&self) -> Lsn;
+    /// See [`Store::is_vouched`].
+    fn is_vouched(&self) -> bool;
+    /// See [`Store::vouch`].
+    fn vouch(&self) -> Result<u64, StoreError>;
     /// See [`Store::flush`].
     fn flush(&self, upto: Lsn) -> Result<Persisted, StoreError>;
     /// See [`Store::prepare_step`].
@@ -36,8 +44,8 @@ pub(crate) trait Media: fmt::Debug + Send + Sync {
     fn cut(&self, lsn: Lsn, history: EpochHistory, promised: Epoch) -> Result<(), CutError>;
     /// See [`Store::close`].
     fn close(&self, tail: Lsn) -> Result<(), StoreError>;
-    /// See [`Store::reader`].
-    fn reader(&self, from: Lsn) -> Box<dyn Cursor>;
+    /// See [`Store::reader`]; `threads`: one may be made to read ahead.
+    fn reader(&self, from: Lsn, threads: bool) -> Box<dyn Cursor>;
     /// See [`Store::superblock`].
     fn superblock(&self) -> Superblock;
     /// See [`Store::counters`].
@@ -51,6 +59,8 @@ pub(crate) trait Cursor: fmt::Debug + Send {
     fn next_run(&mut self, end: Lsn, run: &mut Vec<Placed>) -> Result<Lsn, ReadError>;
     /// The payload of a record of the last run.
     fn held(&self, place: Range<usize>) -> &[u8];
+    /// What payloads of the last run are places in.
+    fn held_bytes(&self) -> &[u8];
     /// The first LSN that is retained.
     fn trimmed(&self) -> Lsn;
 }
@@ -58,6 +68,22 @@ pub(crate) trait Cursor: fmt::Debug + Send {
 impl<D: Disk> Media for Arc<Store<D>> {
     fn geometry(&self) -> Geometry {
         Store::geometry(self)
+    }
+
+    fn begin(&self) -> Result<(), UpdateError> {
+        Store::begin(self)
+    }
+
+    fn persisted(&self) -> Lsn {
+        Store::persisted(self).lsn()
+    }
+
+    fn is_vouched(&self) -> bool {
+        Store::is_vouched(self)
+    }
+
+    fn vouch(&self) -> Result<u64, StoreError> {
+        Store::vouch(self)
     }
 
     fn flush(&self, upto: Lsn) -> Result<Persisted, StoreError> {
@@ -92,8 +118,8 @@ impl<D: Disk> Media for Arc<Store<D>> {
         Store::close(self, tail)
     }
 
-    fn reader(&self, from: Lsn) -> Box<dyn Cursor> {
-        Box::new(Store::reader(self, from))
+    fn reader(&self, from: Lsn, threads: bool) -> Box<dyn Cursor> {
+        Box::new(Reading::new(self, from, threads))
     }
 
     fn superblock(&self) -> Superblock {
@@ -105,19 +131,69 @@ impl<D: Disk> Media for Arc<Store<D>> {
     }
 }
 
-impl<D: Disk> Cursor for Reader<D> {
+/// So much must have been read in order before a thread reads ahead, and so much must be left.
+const AHEAD_AFTER_BYTES: u64 = 2 << 20;
+const AHEAD_BYTES_MIN: u64 = 8 << 20;
+
+/// A store's reader; where much is read in order, a thread may read ahead of it.
+pub(crate) struct Reading<D: Disk> {
+    reader: Reader<D>,
+    /// Since where everything was read in order; `None` where no thread may be made.
+    since: Option<Lsn>,
+}
+
+impl<D: Disk> fmt::Debug for Reading<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.reader.fmt(f)
+    }
+}
+
+impl<D: Disk> Reading<D> {
+    pub(crate) fn new(store: &Arc<Store<D>>, from: Lsn, threads: bool) -> Reading<D> {
+        let reader = store.reader(from);
+        let since = threads.then(|| reader.at());
+        Reading { reader, since }
+    }
+
+    /// See [`Reader::refresh`].
+    pub(crate) fn refresh(&mut self) {
+        self.reader.refresh();
+    }
+
+    #[cold]
+    fn read_ahead(&mut self, end: Lsn) {
+        self.since = Some(end);
+        let work = self.reader.read_ahead(end);
+        // Without a thread the reader does all of it itself.
+        let _ = std::thread::Builder::new().name("windlass-ahead".to_owned()).spawn(move || work.run());
+    }
+}
+
+impl<D: Disk> Cursor for Reading<D> {
     fn next_run(&mut self, end: Lsn, run: &mut Vec<Placed>) -> Result<Lsn, ReadError> {
-        match Reader::next_run(self, end, run) {
-            Ok(()) => Ok(self.at()),
-            Err(error) => Err(read_error(error, self.at())),
+        let at = self.reader.at();
+        let due = |since: Lsn| at.0.saturating_sub(since.0) >= AHEAD_AFTER_BYTES;
+        if end.0.saturating_sub(at.0) >= AHEAD_BYTES_MIN
+            && self.since.is_some_and(due)
+            && !self.reader.is_ahead()
+        {
+            self.read_ahead(end);
+        }
+        match self.reader.next_run(end, run) {
+            Ok(()) => Ok(self.reader.at()),
+            Err(error) => Err(read_error(error, at)),
         }
     }
 
     fn held(&self, place: Range<usize>) -> &[u8] {
-        Reader::held(self, place)
+        self.reader.held(place)
+    }
+
+    fn held_bytes(&self) -> &[u8] {
+        self.reader.held_bytes()
     }
 
     fn trimmed(&self) -> Lsn {
-        Reader::trimmed(self)
+        self.reader.trimmed()
     }
 }

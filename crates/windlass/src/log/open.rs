@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use slog::info;
-use windlass_log::{Chain, Epoch, Handoff, InstallError, LogId, Lsn, MemberId, Tenure as Start};
+use windlass_log::{Epoch, Handoff, InstallError, LogId, MemberId, Tenure as Start};
 pub use windlass_store::Surroundings;
 use windlass_store::disk::{Disk, Errno, RealDisk};
-use windlass_store::{DiskCall, DiskError, Founding, Opened, Store, UnsafeFilesystem};
+use windlass_store::{DiskCall, DiskError, Founding, Opened, Store, UnsafeFilesystem, Vouch};
 
 use super::Log;
 use super::media::Media;
@@ -86,8 +86,12 @@ impl Log {
         Log::create_in(place, options)
     }
 
-    /// Opens the log in `folder`: recovers it, if it was not closed cleanly, and leaves everything in it durable before it returns. A
-    /// lone log that was not closed cleanly goes on in a new epoch.
+    /// Opens the log in `folder` and recovers it, if it was not closed cleanly: finds its end, and refuses damage. It then goes on in a new epoch.
+    ///
+    /// What the last process had appended and no mark says to be on the medium is written again and flushed in the background: the log can be read at
+    /// once. What needs it waits for it: the first append, commits, a reader that has come to what no mark vouches for, [`outcome`](Log::outcome), trimming,
+    /// truncating and closing; futures and subscriptions without blocking their thread. If it fails the log has failed, as by any failed flush.
+    /// `info().persisted` is the mark as it was found until it is done. Without [threads](Options::threads) it is done before this returns.
     ///
     /// # Errors
     ///
@@ -150,7 +154,9 @@ impl Log {
         let Place { disk, around, clock, .. } = place;
         // The default cap counts in segments, whose size is only known once the log is open: assume the largest pool.
         let assumed = options.retention_bytes.unwrap_or_else(|| default_retention(options.segment_bytes));
-        let (store, opened) = Store::open(disk, &around, &store_options(&options, assumed))?;
+        let vouch = if options.threads { Vouch::Later } else { Vouch::Opening };
+        let store_options = windlass_store::Options { vouch, ..store_options(&options, assumed) };
+        let (store, opened) = Store::open(disk, &around, &store_options)?;
         start(store, &opened, clock, &options)
     }
 }
@@ -195,15 +201,23 @@ fn start<D: Disk>(
     let (Some(epoch), Some(chain)) = (opened.epoch, opened.chain) else {
         return Err(OpenError::Member { folder: store.disk().path().to_path_buf() });
     };
-    // no append before the clean mark is gone.
-    store
-        .begin()
-        .map_err(|error| OpenError::Begin { folder: store.disk().path().to_path_buf(), cause: error })?;
+    let settled = store.is_vouched();
+    if settled {
+        // no append before the clean mark is gone.
+        store
+            .begin()
+            .map_err(|error| OpenError::Begin { folder: store.disk().path().to_path_buf(), cause: error })?;
+    }
+    let persisted = store.persisted().lsn();
     let (geometry, log_id, folder) = (store.geometry(), store.log_id(), store.disk().path().to_path_buf());
     let meters = Arc::new(Meters::default());
     let media: Box<dyn Media> = Box::new(Arc::new(store));
     let slots = slots(options);
-    let tenure = lone_tenure(&*media, log_id, epoch, opened.tail, chain, slots, &meters);
+    let begins = Start { geometry, log_id, epoch, tail: opened.tail, chain, persisted, slots };
+    let tenure = lone_tenure(begins, &meters);
+    if settled {
+        tenure.install_ready(&*media);
+    }
     let fixed = Fixed {
         folder,
         media,
@@ -220,7 +234,7 @@ fn start<D: Disk>(
     };
     info!(options.logger, "the log is open"; "folder" => %fixed.folder.display(), "log" => %log_id, "epoch" => %epoch,
         "tail" => %opened.tail, "clean" => opened.clean, "rewritten_bytes" => opened.rewritten_bytes,
-        "cut" => opened.cut);
+        "cut" => opened.cut, "persisted" => %persisted);
     Ok(Owner::start(Shared::new(fixed, Arc::new(tenure)), slots, options.threads))
 }
 
@@ -256,21 +270,20 @@ fn slots(options: &Options) -> usize {
     usize::try_from(options.ahead_segments + 2).unwrap_or(usize::MAX / 2).next_power_of_two().max(4)
 }
 
-/// A tenure of a lone log that starts at `tail`, everything below it persisted, with the segments installed that are there.
-pub(super) fn lone_tenure(
-    media: &dyn Media,
-    log_id: LogId,
-    epoch: Epoch,
-    tail: Lsn,
-    chain: Chain,
-    slots: usize,
-    meters: &Arc<Meters>,
-) -> Tenure {
-    let start = Start { geometry: media.geometry(), log_id, epoch, tail, chain, persisted: tail, slots };
+/// A tenure of a lone log, with no segment installed yet.
+pub(super) fn lone_tenure(start: Start, meters: &Arc<Meters>) -> Tenure {
+    let (tail, persisted) = (start.tail, start.persisted);
     let (handoff, drain) = Handoff::new(start);
-    install_ready(media, &handoff);
-    let marks = Watermarks::lone(tail, tail, handoff.ready());
+    let marks = Watermarks::lone(persisted, tail, handoff.ready());
     Tenure::new(drain, marks, meters.clone())
+}
+
+impl Tenure {
+    /// Installs the segments that are there, and lets those go on who wait for them.
+    pub(super) fn install_ready(&self, media: &dyn Media) {
+        install_ready(media, &self.handoff);
+        self.watermarks.ready.advance(self.handoff.ready()).wake();
+    }
 }
 
 /// Installs the segments that are there, from the next one on. The helper goes on from there.
@@ -327,6 +340,11 @@ impl Owner {
     /// Whether closing has begun; always so for the handle of a group's primary, whose node closes the folder.
     pub(super) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
+    }
+
+    /// Whether threads may be made.
+    pub(super) fn threads(&self) -> bool {
+        self.threads
     }
 
     pub(super) fn slots(&self) -> usize {

@@ -76,35 +76,20 @@ impl<'c> Items<'c> {
         self.position
     }
 
-    /// The epoch of the record found last.
-    #[inline]
-    pub(crate) fn epoch(&self) -> Epoch {
-        self.epoch
-    }
-
     /// Whether no item of a batch is left to hand out.
     pub(crate) fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
-    /// Where the record or item found last starts.
-    pub(crate) fn lsn(&self) -> Lsn {
-        self.lsn
-    }
-
-    /// Finds the next record or item, for [`record`](Self::record) to lend out, and moves behind it. `limit` is asked whenever more has to be read: only what lies below it is.
+    /// Finds the next record or item, and stands before it. `limit` is asked whenever more has to be read: only what lies below it is.
     #[inline]
-    pub(crate) fn advance(
+    pub(crate) fn look(
         &mut self,
         limit: impl Fn() -> Lsn,
         folder: &Path,
         geometry: Geometry,
     ) -> Result<(), ReadError> {
-        loop {
-            if let Some((lsn, item, payload)) = self.items.pop_front() {
-                (self.lsn, self.item, self.payload) = (lsn, Some(item), payload);
-                return Ok(());
-            }
+        while self.items.is_empty() {
             let Some(placed) = self.run.get(self.taken) else {
                 self.refill(limit())?;
                 continue;
@@ -114,22 +99,76 @@ impl<'c> Items<'c> {
             if lsn < first {
                 return Err(ReadError::Purged { lsn, first });
             }
-            (self.end, self.position, self.epoch) = (placed.end, placed.end, placed.epoch);
-            self.taken += 1;
             match placed.kind {
-                RecordKind::Data => {
-                    (self.lsn, self.item, self.payload) = (lsn, None, placed.payload.clone());
-                    return Ok(());
-                }
+                RecordKind::Data => return Ok(()),
                 RecordKind::Batch => {
                     let payload = placed.payload.clone();
+                    self.pass();
                     self.unpack(lsn, payload, folder, geometry)?;
                 }
                 RecordKind::Pad
                 | RecordKind::SegmentStart
                 | RecordKind::EpochStart
-                | RecordKind::Configuration => {}
+                | RecordKind::Configuration => self.pass(),
             }
+        }
+        Ok(())
+    }
+
+    /// Moves behind the next record of the run.
+    #[inline]
+    fn pass(&mut self) {
+        let placed = &self.run[self.taken];
+        (self.end, self.position, self.epoch) = (placed.end, placed.end, placed.epoch);
+        self.taken += 1;
+    }
+
+    /// Where the record or item starts that it stands before, and its epoch.
+    #[inline]
+    pub(crate) fn next(&self) -> (Lsn, Epoch) {
+        match self.items.front() {
+            Some((lsn, _, _)) => (*lsn, self.epoch),
+            None => (self.run[self.taken].lsn, self.run[self.taken].epoch),
+        }
+    }
+
+    /// Takes the record or item that it stands before, for [`record`](Self::record) to lend out.
+    #[inline]
+    pub(crate) fn take(&mut self) {
+        if let Some((lsn, item, payload)) = self.items.pop_front() {
+            (self.lsn, self.item, self.payload) = (lsn, Some(item), payload);
+        } else {
+            let placed = &self.run[self.taken];
+            (self.lsn, self.item, self.payload) = (placed.lsn, None, placed.payload.clone());
+            self.pass();
+        }
+    }
+
+    /// Finds the next record or item, for [`record`](Self::record) to lend out, and moves behind it.
+    #[inline]
+    pub(crate) fn advance(
+        &mut self,
+        limit: impl Fn() -> Lsn,
+        folder: &Path,
+        geometry: Geometry,
+    ) -> Result<(), ReadError> {
+        self.look(limit, folder, geometry)?;
+        self.take();
+        Ok(())
+    }
+
+    /// Lends out what was checked together, from where it stands; of epochs up to `epoch_max`.
+    fn run(&mut self, epoch_max: Epoch) -> Run<'_> {
+        let Items { cursor, position, epoch, end, run, taken, items, .. } = self;
+        Run {
+            placed: run,
+            bytes: cursor.held_bytes(),
+            items,
+            taken,
+            position,
+            end: *end,
+            epoch: *epoch,
+            epoch_max,
         }
     }
 
@@ -168,6 +207,47 @@ impl<'c> Items<'c> {
             self.items.push_back((lsn, number, start..start + bytes.len()));
         }
         Ok(())
+    }
+}
+
+/// Records that lie behind each other and were checked together: what [`Reader::next_run`] lends. Those that are not taken come again.
+#[derive(Debug)]
+pub struct Run<'r> {
+    placed: &'r [Placed],
+    bytes: &'r [u8],
+    items: &'r mut VecDeque<(Lsn, u32, Range<usize>)>,
+    taken: &'r mut usize,
+    position: &'r mut Lsn,
+    /// Of the batch that `items` are left of.
+    end: Lsn,
+    epoch: Epoch,
+    epoch_max: Epoch,
+}
+
+impl<'r> Iterator for Run<'r> {
+    type Item = Record<'r>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Record<'r>> {
+        if !self.items.is_empty() {
+            let (lsn, item, payload) = self.items.pop_front()?;
+            let payload = &self.bytes[payload];
+            return Some(Record { lsn, end: self.end, epoch: self.epoch, item: Some(item), payload });
+        }
+        loop {
+            let placed = self.placed.get(*self.taken)?;
+            // A batch is taken apart by the next call, which can say if it can't be.
+            if placed.kind == RecordKind::Batch || placed.epoch > self.epoch_max {
+                return None;
+            }
+            *self.taken += 1;
+            *self.position = placed.end;
+            if placed.kind == RecordKind::Data {
+                let Placed { lsn, end, epoch, payload, .. } = placed;
+                let payload = &self.bytes[payload.clone()];
+                return Some(Record { lsn: *lsn, end: *end, epoch: *epoch, item: None, payload });
+            }
+        }
     }
 }
 
@@ -210,28 +290,67 @@ impl Reader {
     /// [`ReadError`]; `AtEnd`, `Purged` and `Damaged` are three different answers.
     #[expect(clippy::should_implement_trait, reason = "a record borrows from the reader")]
     pub fn next(&mut self) -> Result<Record<'_>, ReadError> {
-        self.advance()?;
+        self.look_settled()?;
+        self.items.take();
         Ok(self.items.record())
     }
 
+    /// The next records below the reader's level, at least one: as many as were checked in one go. The fastest way to read much; what is not taken of a run comes again.
+    /// What a run lends was there when it was lent: a trim meanwhile ends none.
+    ///
+    /// # Errors
+    ///
+    /// As [`Reader::next`].
+    pub fn next_run(&mut self) -> Result<Run<'_>, ReadError> {
+        self.look_settled()?;
+        Ok(self.items.run(self.tenure.epoch))
+    }
+
+    /// Stands before the next record. Where it has come to what no mark vouches for it goes on when that is on the medium.
     #[inline]
-    fn advance(&mut self) -> Result<(), ReadError> {
+    fn look_settled(&mut self) -> Result<(), ReadError> {
+        loop {
+            let settled = self.shared.is_settled();
+            match self.look() {
+                Ok(()) => return Ok(()),
+                Err(ReadError::AtEnd { end }) if !settled && self.level != Level::Buffered => {
+                    self.settle(end)?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    #[cold]
+    fn settle(&self, end: Lsn) -> Result<(), ReadError> {
+        self.shared.settle().map_err(|failure| ReadError::Io { lsn: end, cause: failure.to_string() })
+    }
+
+    /// Stands before the next record that is there now.
+    #[inline]
+    fn look(&mut self) -> Result<(), ReadError> {
         let Reader { shared, tenure, level, items } = self;
         let limit = || limit_at(shared, tenure, *level);
-        let found = items.advance(limit, &shared.folder, shared.geometry);
-        match found {
+        match items.look(limit, &shared.folder, shared.geometry) {
+            Ok(()) => {
+                // This tenure's watermark does not speak for what the next one appends there.
+                let (lsn, epoch) = items.next();
+                if epoch > tenure.epoch { Err(ReadError::Ended { end: lsn }) } else { Ok(()) }
+            }
             // What this tenure had there was cut: not damage, but the end of what this reader can know.
             Err(ReadError::Damaged { lsn, .. })
-                if self.shared.media.superblock().history.epoch_at(lsn) > Some(self.tenure.epoch) =>
+                if shared.media.superblock().history.epoch_at(lsn) > Some(tenure.epoch) =>
             {
                 Err(ReadError::Ended { end: lsn })
             }
-            // Nor does this tenure's watermark speak for what the next one appends there.
-            Ok(()) if self.items.epoch() > self.tenure.epoch => {
-                Err(ReadError::Ended { end: self.items.lsn() })
-            }
-            found => found,
+            Err(error) => Err(error),
         }
+    }
+
+    fn advance(&mut self) -> Result<(), ReadError> {
+        self.look()?;
+        self.items.take();
+        Ok(())
     }
 
     /// Where the next record is looked for.
@@ -352,7 +471,7 @@ impl Log {
             return Err(ReadError::Beyond { lsn: from, end: tail });
         }
         let level = if level == Level::Replicated && self.shared.is_lone() { Level::Local } else { level };
-        let items = Items::new(self.shared.media.reader(from), from);
+        let items = Items::new(self.shared.media.reader(from, self.owner.threads()), from);
         Ok(Reader { shared: self.shared.clone(), tenure: self.tenure.clone(), level, items })
     }
 

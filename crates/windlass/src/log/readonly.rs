@@ -228,6 +228,10 @@ impl Cursor for FolderCursor<'_> {
         self.walk.held(place)
     }
 
+    fn held_bytes(&self) -> &[u8] {
+        self.walk.held_bytes()
+    }
+
     fn trimmed(&self) -> Lsn {
         self.log.inspection.superblock().trimmed
     }

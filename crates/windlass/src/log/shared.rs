@@ -13,9 +13,10 @@ use windlass_log::{Geometry, LogId, Lsn};
 use super::flush::Medium;
 use super::helper::Helper;
 use super::media::Media;
+use super::open::install_ready;
 use super::tenure::{Drained, Tenure};
 use crate::clock::Clock;
-use crate::commit::{CommitError, Failure, Level, Watch};
+use crate::commit::{CommitError, Covered, Failure, Level, Watch};
 use crate::driver::Port;
 use crate::metrics::Meters;
 
@@ -46,6 +47,9 @@ pub(crate) struct Shared {
     pub(crate) changing: Mutex<()>,
     current: Mutex<Arc<Tenure>>,
     failed: OnceLock<Failure>,
+    /// Nothing is left of the opening: are done, and appends have segments.
+    settled: AtomicBool,
+    settling: Mutex<()>,
     warned: AtomicBool,
     /// How many bytes the application lets pile up before it trims, as far as it trims soon; 0 if it doesn't.
     trim_lag_bytes: AtomicU64,
@@ -84,8 +88,11 @@ impl Deref for Shared {
 
 impl Shared {
     pub(crate) fn new(fixed: Fixed, tenure: Arc<Tenure>) -> Shared {
+        let settled = AtomicBool::new(fixed.media.is_vouched());
         let shared = Shared {
             fixed,
+            settled,
+            settling: Mutex::new(()),
             helper: Helper::default(),
             changing: Mutex::new(()),
             current: Mutex::new(tenure),
@@ -127,6 +134,57 @@ impl Shared {
             tenure.fail(failure);
         }
         self.raise_limit();
+    }
+
+    /// Whether nothing is left of the opening.
+    #[inline]
+    pub(crate) fn is_settled(&self) -> bool {
+        self.settled.load(Ordering::Acquire)
+    }
+
+    /// Does what the opening has left, once; whoever comes meanwhile waits. Before it is done nothing is appended, flushed, trimmed or cut, and
+    /// nothing is claimed of what no mark vouches for. A failure ends this opening, like that of any flush.
+    pub(crate) fn settle(&self) -> Result<(), Failure> {
+        if self.is_settled() {
+            return Ok(());
+        }
+        let turn = locked(&self.settling);
+        if self.is_settled() {
+            return Ok(());
+        }
+        if let Some(failure) = self.failure() {
+            return Err(failure.clone());
+        }
+        let rewritten_bytes = match self.vouch() {
+            Ok(bytes) => bytes,
+            Err(cause) => {
+                // Who comes now hears the same from the store. Wakers run with no lock held.
+                drop(turn);
+                let what = "writing again what no mark vouches for";
+                let failure = Failure::Store { what, cause: cause.into() };
+                self.fail(failure.clone());
+                return Err(failure);
+            }
+        };
+        let (tenure, persisted) = (self.tenure(), self.media.persisted());
+        tenure.handoff.set_persisted(persisted);
+        self.helper.alone(|| install_ready(&*self.media, &tenure.handoff));
+        // The marks first: who finds this settled takes them for what they are.
+        let marks = &tenure.watermarks;
+        let covered = [marks.persisted.advance(persisted), marks.ready.advance(tenure.handoff.ready())];
+        self.settled.store(true, Ordering::Release);
+        drop(turn);
+        info!(self.logger, "all that was found is on the medium"; "folder" => %self.folder.display(),
+            "persisted" => %persisted, "rewritten_bytes" => rewritten_bytes);
+        covered.into_iter().for_each(Covered::wake);
+        Ok(())
+    }
+
+    /// then R-6. How many bytes were written again, or what failed.
+    fn vouch(&self) -> Result<u64, String> {
+        let rewritten = self.media.vouch().map_err(|error| error.to_string())?;
+        self.media.begin().map_err(|error| error.to_string())?;
+        Ok(rewritten)
     }
 
     /// Why nothing more is taken, if so.
@@ -265,6 +323,7 @@ impl Medium for OnMedia<'_> {
     }
 
     fn flush(&self, start: Lsn, end: Lsn) -> Result<(), Failure> {
+        self.0.settle()?;
         match self.0.media.flush(end) {
             Ok(_persisted) => {
                 self.1.handoff.set_persisted(end);

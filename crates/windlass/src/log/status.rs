@@ -21,7 +21,7 @@ pub struct Info {
     pub segment_bytes: u64,
     /// The first LSN that is retained.
     pub trimmed: Lsn,
-    /// Flushed here up to this LSN.
+    /// Flushed here up to this LSN, as far as is known: see [`Log::open`].
     pub persisted: Lsn,
     /// Persisted on a quorum up to this LSN.
     pub durable: Lsn,
@@ -63,8 +63,11 @@ impl Log {
     }
 
     /// What became of the append that got `lsn` in `epoch`: in this opening or an earlier one, by this member or another.
+    ///
+    /// Right after an opening it waits until everything that was found is on the medium; if that fails, what no mark vouches for stays unknown.
     #[must_use]
     pub fn outcome(&self, epoch: Epoch, lsn: Lsn) -> Outcome {
+        let _ = self.shared.settle();
         let durable = self.tenure.watermarks.durable.value();
         outcome(&self.shared.media.superblock(), durable, epoch, lsn)
     }

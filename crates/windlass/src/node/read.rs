@@ -12,17 +12,17 @@ use windlass_store::disk::RealDisk;
 
 use crate::commit::{CommitError, Level, Reached, Watch, Who, wait_blocking};
 use crate::error::ReadError;
-use crate::log::{Cursor, Items, Record};
+use crate::log::{Cursor, Items, Reading, Record};
 
 /// A cursor that adopts the log's history whenever it has grown past what it knew.
 struct Fresh {
-    reader: windlass_store::Reader<RealDisk>,
+    reader: Reading<RealDisk>,
     fresh_until: Lsn,
 }
 
 impl fmt::Debug for Fresh {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Fresh").field("at", &self.reader.at()).finish_non_exhaustive()
+        f.debug_struct("Fresh").field("reader", &self.reader).finish_non_exhaustive()
     }
 }
 
@@ -38,6 +38,10 @@ impl Cursor for Fresh {
 
     fn held(&self, place: Range<usize>) -> &[u8] {
         self.reader.held(place)
+    }
+
+    fn held_bytes(&self) -> &[u8] {
+        self.reader.held_bytes()
     }
 
     fn trimmed(&self) -> Lsn {
@@ -67,7 +71,7 @@ impl NodeReader {
         if from < first {
             return Err(ReadError::Purged { lsn: from, first });
         }
-        let cursor = Fresh { reader: store.reader(from), fresh_until: Lsn(0) };
+        let cursor = Fresh { reader: Reading::new(store, from, true), fresh_until: Lsn(0) };
         let items = Items::new(Box::new(cursor), from);
         Ok(NodeReader { watch, level, folder, geometry: store.geometry(), items })
     }
