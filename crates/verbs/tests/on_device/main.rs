@@ -3,12 +3,14 @@
 //! A harness of its own, because a case that did not run may not be called passed: without a device every case is `ignored`, with
 //! the reason and the command that runs them. Where `WINDLASS_VERBS_DEVICE=required` is set (in the guest) that is a failure.
 //! Words on the command line that don't begin with `-` select the cases whose names hold one of them. With `--active` or
-//! `--passive` it is one of two ends ([`hosts`], with `--fault` [`faults`]), and so with `--held-owner` or `--held-writer` ([`held`]).
+//! `--passive` it is one of two ends ([`hosts`], with `--fault` [`faults`]), and so with `--held-owner` or `--held-writer` ([`held`]); with
+//! `--measure` it measures ([`measure`]).
 
 mod cases;
 mod faults;
 mod held;
 mod hosts;
+mod measure;
 mod memory;
 mod modes;
 mod pair;
@@ -62,6 +64,7 @@ fn main() -> ExitCode {
         let role = if words[at] == "--held-writer" { Role::Active } else { Role::Passive };
         (role, words.remove(at + 1))
     });
+    let measures = words.iter().any(|word| word == "--measure");
     words.retain(|word| !word.starts_with('-'));
     let start = Instant::now();
     let mut tally = Tally::default();
@@ -82,6 +85,10 @@ fn main() -> ExitCode {
             println!("{:?}", windlass_fabric::Fabric::capabilities(&fabric));
             drop(fabric);
             tally = match (held, end) {
+                _ if measures => {
+                    measure::run();
+                    Tally::default()
+                }
                 (Some((role, socket)), _) => held::run(role, &socket),
                 (None, Some((role, address))) => match &fault {
                     Some(command) => faults::run(role, hosts::line(role, &address), command),

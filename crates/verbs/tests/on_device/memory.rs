@@ -23,6 +23,12 @@ impl MappedMemory {
         MappedMemory { map, backing, _file: file }
     }
 
+    /// Makes a stretch durable.
+    pub(crate) fn flush(&self, offset: u64, bytes: u64) {
+        let range = [offset, bytes].map(|value| usize::try_from(value).expect("it is inside"));
+        self.map.flush_range(range[0], range[1]).expect("to flush");
+    }
+
     fn slice(&self) -> &[AtomicU64] {
         // SAFETY: the mapping is so long, readable and writable, begins at a page and lives as long as `self`; every access goes through
         // atomics.
