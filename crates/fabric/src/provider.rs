@@ -71,8 +71,8 @@ pub trait Region: Send + Sync + 'static {
     /// fabric until the region is dropped. For devices without windows; otherwise hand out windows.
     fn remote(&self) -> Option<RemoteRange>;
 
-    /// Asks the device to bring the bytes `[start, end)` in ahead of writes to them, where it takes memory in on demand: the first write
-    /// to a page then does not wait for a fault. Advice alone: it does not wait, changes no byte, and a page may go again. Whether
+    /// Asks the device to bring the bytes `[start, end)` in ahead of transfers with them, where it takes memory in on demand: the first transfer
+    /// with a page then does not wait for a fault. Advice alone: it does not wait, changes no byte, and a page may go again. Whether
     /// the device took it; `false` where there is nothing to bring in.
     fn prefetch(&self, range: Range<u64>) -> bool {
         let _ = range;

@@ -234,17 +234,37 @@ impl VerbError {
 
 impl std::error::Error for VerbError {}
 
-/// For the fabric's errors: of the same kind, with the verb and the remedy in its text.
+/// For the fabric's errors, which name the call themselves: of the same kind, with the remedy in its text.
 impl From<VerbError> for std::io::Error {
     fn from(error: VerbError) -> std::io::Error {
-        std::io::Error::new(std::io::Error::from_raw_os_error(error.errno).kind(), error)
+        std::io::Error::new(std::io::Error::from_raw_os_error(error.errno).kind(), Cause(error))
+    }
+}
+
+/// A verb's error without the verb.
+#[derive(Debug)]
+struct Cause(VerbError);
+
+impl std::error::Error for Cause {}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.write_cause(f)
     }
 }
 
 impl fmt::Display for VerbError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let VerbError { verb, errno, about } = self;
-        write!(f, "{verb} failed: {}", std::io::Error::from_raw_os_error(*errno))?;
+        write!(f, "{} failed: ", self.verb)?;
+        self.write_cause(f)
+    }
+}
+
+impl VerbError {
+    /// What went wrong and what to do, without the verb.
+    fn write_cause(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let VerbError { errno, about, .. } = self;
+        write!(f, "{}", std::io::Error::from_raw_os_error(*errno))?;
         match about {
             About::Plain => Ok(()),
             About::Device { name } => {
@@ -355,6 +375,15 @@ mod tests {
         let on_demand =
             VerbError::plain("ibv_reg_mr", Errno::OPNOTSUPP.raw_os_error()).about(about(true)).to_string();
         assert!(on_demand.contains("use pinned memory"), "{on_demand}");
+    }
+
+    #[test]
+    fn in_an_error_of_the_fabric_the_verb_is_named_once() {
+        let error = VerbError::plain("ibv_post_send", Errno::IO.raw_os_error());
+        let call = error.verb;
+        let text = windlass_fabric::PostProblem::Os { call, source: error.into() }.to_string();
+        assert_eq!(text.matches("ibv_post_send").count(), 1, "{text}");
+        assert!(text.contains("Input/output error"), "{text}");
     }
 
     #[test]

@@ -71,6 +71,8 @@ pub(crate) fn advise(context: *mut sys::ibv_context) -> Option<AdviseMr> {
     unsafe { (*around).advise_mr }
 }
 
+/// Advice to bring pages in for reading (`IBV_ADVISE_MR_ADVICE_PREFETCH`).
+pub(crate) const PREFETCH: u32 = 0;
 /// Advice to bring pages in for writing (`IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE`).
 pub(crate) const PREFETCH_WRITE: u32 = 1;
 

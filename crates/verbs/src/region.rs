@@ -13,7 +13,7 @@ use windlass_fabric::{
 
 use crate::device::Context;
 use crate::error::{About, VerbError, memlock_bytes_max, pinned_bytes};
-use crate::extended::{self, AdviseMr, PREFETCH_WRITE};
+use crate::extended::{self, AdviseMr, PREFETCH, PREFETCH_WRITE};
 use crate::mode::Registration;
 use crate::window::WindowCore;
 
@@ -233,7 +233,7 @@ impl RegionCore {
         self.ground.pages_alone
     }
 
-    /// Asks the device to bring the stretch in for writing, without waiting.
+    /// Asks the device to bring the stretch in, for writing where the region is written to, without waiting.
     pub(crate) fn prefetch(&self, range: &Range<u64>) -> Result<(), VerbError> {
         let Some(advise) = self.domain.advise else {
             return Err(VerbError::plain("ibv_advise_mr", Errno::OPNOTSUPP.raw_os_error()));
@@ -244,8 +244,9 @@ impl RegionCore {
             length: u32::try_from(bytes).unwrap_or(u32::MAX),
             lkey: self.local_key,
         };
+        let advice = if self.allows(Access::LOCAL_WRITE) { PREFETCH_WRITE } else { PREFETCH };
         // SAFETY: the domain is alive; the one place lies inside this registration, which is alive, and is read before the call returns.
-        let returned = unsafe { advise(self.domain.raw, PREFETCH_WRITE, 0, &raw mut place, 1) };
+        let returned = unsafe { advise(self.domain.raw, advice, 0, &raw mut place, 1) };
         VerbError::check("ibv_advise_mr", returned)
     }
 

@@ -17,12 +17,13 @@ use std::sync::Arc;
 use windlass_engine::{Acknowledgement, Heartbeat, Input, Notice, Session, Token};
 use windlass_fabric::{
     Access, Completion, Connection, ConnectionId, ConnectionOptions, ConnectionState, Fabric, Memory,
-    Operation, Receive, Region, RemoteRange, Request, Window,
+    Operation, Receive, RemoteRange, Request, Window,
 };
 use windlass_log::{Geometry, Lsn, MemberId, SEGMENT_HEADER_BYTES};
 
 use super::memory::Segment;
 use super::outgoing::{SEND_DEPTH, SessionError};
+use super::prefetch::Prefetched;
 use super::slots::{self, ACKNOWLEDGEMENT_RECEIVES, Buffer, POST_BYTES, RETURNED_AT};
 use super::work::{self, WorkKind};
 use crate::control::{Frame, Purpose};
@@ -37,9 +38,6 @@ const SENDS_KEPT: u32 = 32;
 /// an answer, which would wake this side for each.
 const SIGNAL_EVERY: u32 = 8;
 
-/// How far ahead of the tail a device is asked to bring memory in; asked again when half of it is used up.
-const PREFETCH_BYTES: u64 = 4 << 20;
-
 /// A window that is, or is about to be, open to the peer. The window goes before the region.
 struct Granted<F: Fabric> {
     window: F::Window,
@@ -48,8 +46,7 @@ struct Granted<F: Fabric> {
     is_bound: bool,
     /// The part of the segment that is open.
     range: Range<u64>,
-    /// The device was asked to bring in everything below.
-    prefetched: u64,
+    prefetched: Prefetched,
     segment: Arc<Segment<F>>,
 }
 
@@ -203,8 +200,10 @@ impl<F: Fabric> Incoming<F> {
     ) -> Result<(), SessionError> {
         let window = fabric.allocate_window()?;
         let range = SEGMENT_HEADER_BYTES..self.geometry.segment_bytes();
-        self.segments
-            .insert(number, Granted { window, key: None, is_bound: false, range, prefetched: 0, segment });
+        self.segments.insert(
+            number,
+            Granted { window, key: None, is_bound: false, range, prefetched: Prefetched::default(), segment },
+        );
         Ok(())
     }
 
@@ -436,20 +435,11 @@ impl<F: Fabric> Incoming<F> {
         Ok(())
     }
 
-    /// Has the device bring in what the next batches will be written to: a write to a page that it does not have waits for a fault. In
-    /// steps, so that it is one call for each few MiB.
+    /// Has the device bring in what the next batches will be written to.
     fn prefetch(&mut self, segment: u64, tail: u64) {
-        if !self.prefetches {
-            return;
+        if let Some(Granted { segment, range, prefetched, .. }) = self.segments.get_mut(&segment) {
+            prefetched.ask(segment.target(), tail, range.end, &mut self.prefetches);
         }
-        let Some(granted) = self.segments.get_mut(&segment) else { return };
-        let end = (tail + PREFETCH_BYTES).min(granted.range.end);
-        let start = granted.prefetched.max(tail);
-        if end <= start || (end < granted.range.end && start >= tail + PREFETCH_BYTES / 2) {
-            return;
-        }
-        self.prefetches = granted.segment.target().prefetch(start..end);
-        granted.prefetched = end;
     }
 
     /// Begins to take everything back.

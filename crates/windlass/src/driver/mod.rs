@@ -32,6 +32,7 @@ mod meters;
 mod news;
 mod outgoing;
 mod port;
+mod prefetch;
 mod quiet;
 mod sessions;
 mod slots;

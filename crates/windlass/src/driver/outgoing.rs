@@ -20,6 +20,7 @@ use windlass_fabric::{
 use windlass_log::{Geometry, Lsn, MemberId, SEGMENT_HEADER_BYTES};
 
 use super::memory::Segment;
+use super::prefetch::Prefetched;
 use super::slots::{self, ACKNOWLEDGEMENT_RECEIVES, Buffer, POST_BYTES};
 use super::work::{self, WorkKind};
 use crate::control::Purpose;
@@ -134,6 +135,10 @@ pub(crate) struct Outgoing<F: Fabric> {
     up_to: Lsn,
     told_up_to: Option<Lsn>,
     unsignalled: u32,
+    /// The segment that is being sent from, and what the device was asked to bring in of it.
+    prefetched: (u64, Prefetched),
+    /// The device takes advice to bring in memory ahead, as far as is known.
+    prefetches: bool,
     /// Receives posted again since the session began.
     returned: u64,
 }
@@ -197,6 +202,8 @@ impl<F: Fabric> Outgoing<F> {
             up_to: Lsn(0),
             told_up_to: None,
             unsignalled: 0,
+            prefetched: (0, Prefetched::default()),
+            prefetches: true,
             returned: 0,
         })
     }
@@ -333,6 +340,11 @@ impl<F: Fabric> Outgoing<F> {
             let segment = &segments[length];
             let segment = segment.as_ref().ok_or(SessionError::NotGranted { segment: number })?;
             let offset = self.geometry.offset_of(part.start);
+            if self.prefetched.0 != number {
+                self.prefetched = (number, Prefetched::default());
+            }
+            let end = self.geometry.segment_bytes();
+            self.prefetched.1.ask(segment.source(), offset, end, &mut self.prefetches);
             let stretch = widened(self.connection.transfer(), offset..offset + part.bytes())?;
             let bytes = short(stretch.end - stretch.start);
             let source = Source::Region(Local { region: segment.source(), offset: stretch.start, bytes });
