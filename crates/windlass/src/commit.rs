@@ -283,9 +283,15 @@ pub(crate) enum Who {
 pub(crate) struct Covered {
     by_end: BTreeMap<(Lsn, u64), Waiter>,
     committers: usize,
+    crowd: usize,
 }
 
 impl Covered {
+    /// How many threads of a crowd were woken.
+    pub(crate) fn crowd(&self) -> usize {
+        self.crowd
+    }
+
     /// How many committers are among them.
     pub(crate) fn committers(&self) -> usize {
         self.committers
@@ -355,16 +361,16 @@ impl Watch {
             return Covered::default();
         }
         self.value.store(to.0, Ordering::Release);
-        self.crowd.advanced(to);
+        let crowd = self.crowd.advanced(to);
         if queue.by_end.is_empty() {
-            return Covered::default();
+            return Covered { crowd, ..Covered::default() };
         }
         let rest = queue.by_end.split_off(&(Lsn(to.0.saturating_add(1)), 0));
         let by_end = std::mem::replace(&mut queue.by_end, rest);
         let before = queue.committers();
         by_end.values().for_each(|waiter| queue.count(waiter.who, false));
         self.waiting.store(queue.committers(), Ordering::Relaxed);
-        Covered { by_end, committers: before - queue.committers() }
+        Covered { by_end, committers: before - queue.committers(), crowd }
     }
 
     /// The watermark never moves again, and everyone gets `why`, now and later. The first reason stays.

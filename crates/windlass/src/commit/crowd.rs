@@ -103,10 +103,10 @@ impl Crowd {
         self.threads.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// The watermark has reached `to`, which who looks from here on sees.
-    pub(super) fn advanced(&self, to: Lsn) {
+    /// The watermark has reached `to`, which who looks from here on sees. How many were woken.
+    pub(super) fn advanced(&self, to: Lsn) -> usize {
         let bits = self.cohorts().pass(to);
-        self.wake(bits);
+        self.wake(bits)
     }
 
     /// The watermark has stopped.
@@ -114,11 +114,11 @@ impl Crowd {
         self.wake(u32::MAX);
     }
 
-    fn wake(&self, bits: u32) {
+    fn wake(&self, bits: u32) -> usize {
         self.word.fetch_add(1, Ordering::SeqCst);
-        let Some(bits) = NonZeroU32::new(bits).filter(|_| self.threads() > 0) else { return };
+        let Some(bits) = NonZeroU32::new(bits).filter(|_| self.threads() > 0) else { return 0 };
         // It fails for no word of this process.
-        let _ = futex::wake_bitset(&self.word, futex::Flags::PRIVATE, u32::MAX >> 1, bits);
+        futex::wake_bitset(&self.word, futex::Flags::PRIVATE, u32::MAX >> 1, bits).unwrap_or(0)
     }
 }
 

@@ -21,6 +21,10 @@ const SLOTS_MIN: u64 = 4;
 
 /// Up to so many bytes a flush takes about as long as one of a page.
 const SHORT_FLUSH_BYTES: u64 = 64 << 10;
+/// Fewer committers than this are not waited for.
+const GATHER_MIN: u64 = 4;
+/// The longest that a group is given to fill, however slow the device.
+const GATHER_NS_MAX: u64 = 1_000_000;
 /// Up to so many records in a flush a backup takes its primary to have a single committer.
 const ALONE_RECORDS: u64 = 2;
 
@@ -167,10 +171,30 @@ where
     pub(super) fn publish(&mut self) {
         let Some((replicated, durable)) = self.committed.take() else { return };
         if let Some(lead) = &self.lead {
-            lead.tenure.watermarks.replicated.advance(replicated).wake();
-            lead.tenure.watermarks.durable.advance(durable).wake();
+            let marks = &lead.tenure.watermarks;
+            marks.replicated.advance(replicated).wake();
+            let before = self.port.begin_gathering();
+            let covered = marks.durable.advance(durable);
+            let woken = u64::try_from(covered.crowd()).unwrap_or(0);
+            let gathers = woken >= GATHER_MIN && marks.replicated.waiting() == 0;
+            // They need longer to come back than the next turn needs to begin: without them it would flush a group of a few.
+            self.gather_until_ns = gathers.then(|| self.now() + (self.flush_mean_ns / 2).min(GATHER_NS_MAX));
+            self.port.gather_until(if gathers { before + woken } else { 0 });
+            covered.wake();
         }
         self.port.publish(replicated, durable);
+    }
+
+    /// Whether the next group is still to fill: who was woken last is coming back.
+    pub(super) fn is_gathering(&mut self) -> bool {
+        let Some(until) = self.gather_until_ns else { return false };
+        let is_sealed = self.lead.as_ref().is_none_or(Lead::is_sealed);
+        if self.port.is_gathering() && !is_sealed && self.now() < until {
+            return true;
+        }
+        self.gather_until_ns = None;
+        self.port.gather_until(0);
+        false
     }
 
     /// A flush for one committer alone. For many a flush beside the driver costs little for each, and meanwhile the next batch is on its way.

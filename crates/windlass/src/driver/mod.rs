@@ -225,6 +225,10 @@ pub struct Driver<F: Fabric, D: Disk, C, N, X> {
     parsed_unflushed: u64,
     /// Commit watermarks that the engine has moved and nobody was told of.
     committed: Option<(Lsn, Lsn)>,
+    /// Until when the next group may fill.
+    gather_until_ns: Option<u64>,
+    /// How long a flush takes, a running mean.
+    flush_mean_ns: u64,
     unsound: quiet::Unsound,
     full_disk: full::FullDisk,
     /// Since when this member is a candidate.
@@ -385,6 +389,8 @@ where
             flush_since: 0,
             parsed_unflushed: 0,
             committed: None,
+            gather_until_ns: None,
+            flush_mean_ns: 0,
             unsound: quiet::Unsound::default(),
             full_disk: full::FullDisk::new(nanos(options.full_disk_limit)),
             candidate_since: None,
@@ -459,7 +465,10 @@ where
     /// As [`Driver::step`].
     pub fn wait(&mut self, longest: Duration) -> Result<(), PollError> {
         let now = self.now();
-        let until = [self.engine.poll_timeout(), self.local.retry_at()].into_iter().flatten().min();
+        let until = [self.engine.poll_timeout(), self.local.retry_at(), self.gather_until_ns]
+            .into_iter()
+            .flatten()
+            .min();
         let timeout = until.map_or(WAIT_MAX, |at| Duration::from_nanos(at.saturating_sub(now)));
         self.queue.wait(timeout.min(longest).min(WAIT_MAX)).map(|_| ())
     }
@@ -644,6 +653,7 @@ where
     fn flushed(&mut self, persisted: Lsn, took_ns: u64) {
         self.meters.flushes.add(1);
         self.meters.flush_ns.record(took_ns);
+        self.flush_mean_ns = self.flush_mean_ns - self.flush_mean_ns / 8 + took_ns / 8;
         if let Some(lead) = &self.lead {
             lead.tenure.handoff.set_persisted(persisted);
             let marks = &lead.tenure.watermarks;
@@ -795,6 +805,9 @@ where
 
     /// Looks at what producers published and what committers want.
     fn drain(&mut self) -> bool {
+        if self.is_gathering() {
+            return false;
+        }
         let Some(lead) = &mut self.lead else { return false };
         // What is wanted goes first, so that the batch with the bytes says it, too.
         // Not more than there is: a handle of an earlier tenure may have asked for what was cut since.

@@ -30,6 +30,10 @@ pub(crate) trait Attend: Send + Sync {
 /// The shared part. See the module.
 pub(crate) struct Port {
     wanted: AtomicU64,
+    /// How many commits have asked to be flushed.
+    arrivals: AtomicU64,
+    /// Below so many of them nobody wakes the driver, which waits for a group to fill; 0 while it does not.
+    gathers: AtomicU64,
     is_asked: AtomicBool,
     requests: Mutex<VecDeque<Request>>,
     wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
@@ -54,6 +58,8 @@ impl Port {
     pub(crate) fn new(durable: Lsn) -> Port {
         Port {
             wanted: AtomicU64::new(0),
+            arrivals: AtomicU64::new(0),
+            gathers: AtomicU64::new(0),
             is_asked: AtomicBool::new(false),
             requests: Mutex::default(),
             wake: OnceLock::new(),
@@ -87,17 +93,40 @@ impl Port {
 
     /// Somebody waits for everything below `end` to reach this level.
     pub(crate) fn want(&self, end: Lsn, level: Level) {
-        self.note_wanted(end, level);
-        self.wake();
+        if self.note_wanted(end, level) {
+            self.wake();
+        }
     }
 
-    fn note_wanted(&self, end: Lsn, level: Level) {
+    /// Whether the driver is to be woken for it.
+    fn note_wanted(&self, end: Lsn, level: Level) -> bool {
         match level {
-            Level::Buffered | Level::Replicated => {}
+            Level::Buffered | Level::Replicated => {
+                // Nobody but flushes waits for a group to fill.
+                self.gathers.store(0, Ordering::SeqCst);
+                true
+            }
             Level::Local | Level::Durable => {
                 self.wanted.fetch_max(end.0, Ordering::AcqRel);
+                self.arrivals.fetch_add(1, Ordering::SeqCst) + 1 >= self.gathers.load(Ordering::SeqCst)
             }
         }
+    }
+
+    /// From here on commits that ask to be flushed wake nobody. How many have asked so far.
+    pub(crate) fn begin_gathering(&self) -> u64 {
+        self.gathers.store(u64::MAX, Ordering::SeqCst);
+        self.arrivals.load(Ordering::SeqCst)
+    }
+
+    /// Commits wake the driver again once so many have asked in all; with 0 at once.
+    pub(crate) fn gather_until(&self, arrivals: u64) {
+        self.gathers.store(arrivals, Ordering::SeqCst);
+    }
+
+    /// Whether the driver still waits for commits to ask.
+    pub(crate) fn is_gathering(&self) -> bool {
+        self.arrivals.load(Ordering::SeqCst) < self.gathers.load(Ordering::SeqCst)
     }
 
     /// As [`Port::want`], by a thread that has nothing else to do: it steps the driver until `is_done` if nobody else does. Whether it did.
