@@ -299,3 +299,7 @@ where
         true
     }
 }
+
+#[cfg(test)]
+#[path = "helm_tests.rs"]
+mod tests;
