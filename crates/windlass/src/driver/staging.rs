@@ -48,8 +48,9 @@ fn image_name(segment: u64) -> String {
 }
 
 fn image_of(name: &str) -> Option<u64> {
-    let digits = name.strip_prefix("image-").filter(|digits| digits.len() == 16)?;
-    u64::from_str_radix(digits, 16).ok()
+    let segment = u64::from_str_radix(name.strip_prefix("image-")?, 16).ok()?;
+    // Nothing else that reads as this number: no sign, no other length.
+    (image_name(segment) == name).then_some(segment)
 }
 
 impl<F: Fabric, D: Disk> Staging<F, D> {
