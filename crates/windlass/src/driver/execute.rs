@@ -460,7 +460,7 @@ where
         // A header that the end cuts through looks like anything.
         let is_whole =
             matches!(reason, windlass_log::StopReason::Reached | windlass_log::StopReason::BeyondEnd { .. })
-                || super::is_cut_header(to, scanned.valid_tail);
+                || super::arrivals::is_cut_header(to, scanned.valid_tail);
         if !is_whole && self.unsound.tells(scanned.valid_tail) {
             warn!(self.options.logger,
                 "bytes that the primary sends do not hold, also when sent again: verify the primary's folder, and let another member lead if it is damaged";

@@ -1,0 +1,255 @@
+//! Starting a member: what its options must keep, and joining its parts around a fabric.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU8};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use slog::{Logger, info, o};
+use windlass_engine::{Config, Identity};
+use windlass_fabric::Fabric;
+use windlass_log::{Geometry, MemberId};
+use windlass_store::disk::{Disk, RealDisk};
+use windlass_store::{CopiedFolder, Opened, Store, UnsafeFilesystem};
+
+use super::affinity::Affinity;
+use super::events::Events;
+use super::threads::Threads;
+use super::{FabricChoice, Inner, Node, NodeError, NodeOptions, PumpMode, pump, staging};
+use crate::clock::MonotonicClock;
+use crate::control::{ControlOptions, TcpControl, Terms};
+use crate::driver::{self, Driver, DriverError, DriverOptions, Port};
+
+/// What the options must keep, before anything is touched.
+pub(super) fn check(options: &NodeOptions) -> Result<(), NodeError> {
+    let me = options.me;
+    let mut ids: Vec<MemberId> = options.members.iter().map(|member| member.id).collect();
+    ids.sort_unstable();
+    let are_different = ids.windows(2).all(|pair| pair[0] != pair[1]);
+    if !are_different || !ids.contains(&me) || ids.len() > Config::VOTERS_MAX {
+        return Err(NodeError::Members { me });
+    }
+    let geometry = Geometry::new(options.segment_bytes)?;
+    let wrong = |option, rule| Err(NodeError::Option { option, rule });
+    let (timing, limits) = (&options.timing, &options.limits);
+    if timing.heartbeat_ns == 0 || timing.suspicion_ns < 4 * timing.heartbeat_ns {
+        return wrong("suspicion", "at least four heartbeats, which are not zero");
+    }
+    if [timing.backoff_ns, timing.retry_ns, timing.stall_ns, timing.flush_idle_ns].contains(&0) {
+        return wrong("timing", "no time is zero");
+    }
+    if limits.batch_bytes < 4096 || limits.fetch_bytes < 4096 {
+        return wrong("limits", "batches and fetches move at least 4096 bytes");
+    }
+    if limits.notice_slots == 0 || limits.notice_slots > 64 {
+        return wrong("notice_slots", "1 to 64");
+    }
+    if limits.batches_in_flight == 0 || limits.batches_in_flight > 16 || limits.segments_ahead == 0 {
+        return wrong("limits", "1 to 16 batches in flight, at least one segment ahead");
+    }
+    if limits.retention_bytes < geometry.segment_bytes() {
+        return wrong("backup_retention_bytes", "at least one segment");
+    }
+    Ok(())
+}
+
+pub(super) fn store_options(options: &NodeOptions) -> windlass_store::Options {
+    windlass_store::Options {
+        mode: options.mode,
+        log_id: Some(options.log_id),
+        retention_bytes: options.retention().saturating_add(options.limits.retention_bytes),
+        segments_ahead: options.limits.segments_ahead,
+        unsafe_filesystem: if options.any_filesystem {
+            UnsafeFilesystem::Use
+        } else {
+            UnsafeFilesystem::Refuse
+        },
+        copied_folder: CopiedFolder::Judge,
+        ..windlass_store::Options::default()
+    }
+}
+
+fn random_u64() -> Result<u64, NodeError> {
+    getrandom::u64().map_err(|error| NodeError::System {
+        what: "random numbers",
+        source: std::io::Error::other(error.to_string()),
+    })
+}
+
+/// Starts a member on an open store.
+pub(super) fn start(store: Store<RealDisk>, opened: Opened, options: NodeOptions) -> Result<Node, NodeError> {
+    let Some(address) = options.address() else { return Err(NodeError::Members { me: options.me }) };
+    let listener = TcpListener::bind(address).map_err(|source| NodeError::Listen { address, source })?;
+    let logger = options.logger.new(o!("member" => options.me.to_string()));
+    // The opening is durable before anybody hears of it (R-6 takes the clean mark away, which counts the generation on).
+    store.begin().map_err(DriverError::Begin)?;
+    let superblock = store.superblock();
+    let identity = Identity {
+        incarnation: superblock.incarnation,
+        opening: superblock.generation,
+        nonce: random_u64()?,
+    };
+    match options.fabric.clone() {
+        FabricChoice::Tcp => {
+            let fabric = open_tcp(&options, address, &logger)?;
+            let affinity = Affinity::choose(options.pin, None, Path::new("/sys"));
+            assemble(fabric, affinity, store, opened, options, listener, identity, logger)
+        }
+        #[cfg(feature = "verbs")]
+        FabricChoice::Verbs(device) => {
+            let fabric = open_verbs(*device, store.disk().path(), &options, &logger)?;
+            let affinity = Affinity::choose(options.pin, Some(fabric.device_name()), Path::new("/sys"));
+            assemble(fabric, affinity, store, opened, options, listener, identity, logger)
+        }
+    }
+}
+
+/// Joins the parts of a member around its fabric, and starts its threads.
+#[expect(clippy::too_many_arguments, reason = "each part once")]
+fn assemble<F: Fabric>(
+    fabric: F,
+    affinity: Affinity,
+    store: Store<RealDisk>,
+    opened: Opened,
+    options: NodeOptions,
+    listener: TcpListener,
+    identity: Identity,
+    logger: Logger,
+) -> Result<Node, NodeError> {
+    let staging = staging::open(&options, fabric.capabilities(), store.disk(), &store.superblock(), &logger)?;
+    let folder = store.disk().path().to_path_buf();
+    let store = Arc::new(store);
+    info!(logger, "the folder is open"; "folder" => %folder.display(), "tail" => %opened.tail, "clean" => opened.clean,
+        "memory_lost" => opened.memory_lost, "rewritten_bytes" => opened.rewritten_bytes);
+
+    // Whoever is waited for wakes the pump through this, once the pump's queue is there.
+    let wake: Arc<OnceLock<Arc<Port>>> = Arc::default();
+    let waking = |wake: &Arc<OnceLock<Arc<Port>>>| {
+        let wake = Arc::clone(wake);
+        move || {
+            if let Some(port) = wake.get() {
+                port.wake();
+            }
+        }
+    };
+    // A pump that never sleeps, or has a processor of its own, does everything itself but flush.
+    let is_shared = options.pump != PumpMode::Busy && options.pin.is_none();
+    let threads = Threads::start(&format!("windlass-{}", options.me.0), is_shared, waking(&wake))
+        .map_err(|source| NodeError::System { what: "a thread", source })?;
+    let control = TcpControl::start(
+        ControlOptions {
+            me: options.me,
+            members: options.members.clone(),
+            log_id: options.log_id,
+            identity,
+            terms: Terms {
+                segment_bytes: store.geometry().segment_bytes(),
+                replicated: options.replicated,
+                notice_slots: options.limits.notice_slots,
+            },
+            secret: options.secret.clone(),
+            listener,
+            logger: logger.clone(),
+        },
+        waking(&wake),
+    )?;
+    let address = control.address();
+    let config = Config {
+        me: options.me,
+        identity,
+        voters: options.members.iter().map(|member| member.id).collect(),
+        geometry: store.geometry(),
+        replicated_allowed: options.replicated,
+        seed: random_u64()?,
+        timing: options.timing,
+        limits: options.limits,
+    };
+    let driver = Driver::new(
+        driver::Parts {
+            fabric,
+            store: Arc::clone(&store),
+            opened,
+            clock: MonotonicClock::new(),
+            control,
+            executor: threads,
+            staging,
+        },
+        DriverOptions {
+            config,
+            level: options.level,
+            retention_bytes: options.retention(),
+            reservation_limit: options.reservation_limit,
+            full_disk_limit: options.full_disk_limit,
+            logger: logger.clone(),
+        },
+    )?;
+    let port = Arc::clone(driver.port());
+    // Set once, here.
+    let _ = wake.set(Arc::clone(&port));
+    let (meters, group_meters) = driver.meters();
+    let inner = Arc::new(Inner {
+        port,
+        store,
+        folder,
+        events: Arc::new(Events::new()),
+        log: Mutex::new(None),
+        ending: AtomicU8::new(0),
+        is_unclean: AtomicBool::new(false),
+        close_error: Mutex::new(None),
+        meters: Arc::clone(meters),
+        group_meters: Arc::clone(group_meters),
+        logger,
+    });
+    let first_status = driver.status();
+    let (of_pump, mode, pin) = (Arc::clone(&inner), options.pump, affinity);
+    let pump = std::thread::Builder::new()
+        .name(format!("windlass-pump-{}", options.me.0))
+        .spawn(move || {
+            pin.apply(&of_pump.logger);
+            pump::run(driver, &of_pump, mode, is_shared);
+        })
+        .map_err(|source| NodeError::System { what: "a thread", source })?;
+    Ok(Node {
+        inner,
+        member: options.me,
+        identity,
+        address,
+        level: options.level,
+        replicated: options.replicated,
+        first_status,
+        pump: Mutex::new(Some(pump)),
+    })
+}
+
+fn open_tcp(
+    options: &NodeOptions,
+    control: SocketAddr,
+    logger: &Logger,
+) -> Result<windlass_tcp::TcpFabric, NodeError> {
+    let mut tcp = windlass_tcp::Options::new(options.secret.for_tcp(), options.log_id.0);
+    tcp.bind = options.fabric_address(control.ip());
+    tcp.spin = match options.pump {
+        PumpMode::Event => std::time::Duration::ZERO,
+        PumpMode::Busy | PumpMode::Adaptive => options.spin,
+    };
+    Ok(windlass_tcp::TcpFabric::open(tcp, logger.clone())?)
+}
+
+#[cfg(feature = "verbs")]
+fn open_verbs(
+    mut device: windlass_verbs::VerbsOptions,
+    folder: &Path,
+    options: &NodeOptions,
+    logger: &Logger,
+) -> Result<windlass_verbs::VerbsFabric, NodeError> {
+    use windlass_verbs::CompletionMode;
+    device.folder = Some(folder.to_path_buf());
+    device.completion = match options.pump {
+        PumpMode::Busy => CompletionMode::Busy,
+        PumpMode::Event => CompletionMode::Event,
+        PumpMode::Adaptive => CompletionMode::Adaptive { spin_max: options.spin },
+    };
+    let fabric = windlass_verbs::VerbsFabric::open(&device)?;
+    info!(logger, "the device is open: {}", fabric.description(); "registration" => %fabric.registration());
+    Ok(fabric)
+}
