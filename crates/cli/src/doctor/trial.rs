@@ -52,9 +52,9 @@ pub(super) fn look(asked: &Asked, folder: Option<&Path>, devices: &[Found]) -> V
         findings.push(match (can.windows, fabric.windows_hold()) {
             (false, _) => finding(
                 "windows",
-                Level::Warning,
+                asked.broken(),
                 "no memory windows of type 2".into(),
-                "a deposed primary is fenced by ending its connection and its registrations, which takes longer than taking back a window",
+                "a deposed primary is fenced by taking windows back: a member over this device is refused, use the tcp fabric",
             ),
             (true, false) => finding(
                 "windows",
