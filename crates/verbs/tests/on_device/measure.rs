@@ -7,7 +7,7 @@ use windlass_fabric::{
     Access, Backing, Connection, Fabric, HeapMemory, Local, Memory, Operation, RemoteRange, Request, Source,
     Status,
 };
-use windlass_verbs::{Registration, VerbsConnection, VerbsOptions, VerbsRegion};
+use windlass_verbs::{CompletionMode, Registration, VerbsConnection, VerbsOptions, VerbsRegion};
 
 use crate::Ended;
 use crate::cases::OPEN;
@@ -17,19 +17,61 @@ use crate::pair::{End, connect};
 
 const BYTES: u64 = 16 << 20;
 const PAGE: u64 = 4096;
-const SAMPLES: u64 = 300;
+const SAMPLES: u64 = 200;
+/// Each mode is measured so often, in turns; the least of each figure counts, since whatever else runs only adds.
+const ROUNDS: usize = 5;
+
+/// What was measured: times in microseconds.
+#[derive(Clone, Copy)]
+struct Figures {
+    register: u64,
+    bind: u64,
+    in_use: u64,
+    new_page: u64,
+    flushed: u64,
+    long: u64,
+    pinned_kib: u64,
+}
 
 pub(crate) fn run() {
+    let modes = [Registration::Pinned, Registration::OdpPage, Registration::Staged];
+    let mut best: [Option<Figures>; 3] = [None; 3];
+    for _ in 0..ROUNDS {
+        for (mode, best) in modes.into_iter().zip(&mut best) {
+            match folder_of(mode) {
+                Ok(folder) => {
+                    let found = measure(mode, &folder);
+                    *best = Some(best.map_or(found, |best| best.least(found)));
+                }
+                Err(Ended::Skipped(why)) => println!("{mode}: {why}"),
+                Err(Ended::Passed) => {}
+            }
+        }
+    }
     println!(
-        "| {:<9} | register 16 MiB | bind | 4 KiB to a page in use | to a new page | to a flushed page | 64 KiB writes | pinned |",
-        "mode"
+        "| mode | register 16 MiB | bind | 4 KiB to a page in use | to a new page | to a flushed page | 64 KiB | pinned |"
     );
     println!("|---|---|---|---|---|---|---|---|");
-    for mode in [Registration::Pinned, Registration::OdpPage, Registration::Staged] {
-        match folder_of(mode) {
-            Ok(folder) => measure(mode, &folder),
-            Err(Ended::Skipped(why)) => println!("{mode}: {why}"),
-            Err(Ended::Passed) => {}
+    for (mode, best) in modes.into_iter().zip(best) {
+        let Some(Figures { register, bind, in_use, new_page, flushed, long, pinned_kib }) = best else {
+            continue;
+        };
+        println!(
+            "| {mode} | {register} µs | {bind} µs | {in_use} µs | {new_page} µs | {flushed} µs | {long} µs | {pinned_kib} KiB |"
+        );
+    }
+}
+
+impl Figures {
+    fn least(self, other: Figures) -> Figures {
+        Figures {
+            register: self.register.min(other.register),
+            bind: self.bind.min(other.bind),
+            in_use: self.in_use.min(other.in_use),
+            new_page: self.new_page.min(other.new_page),
+            flushed: self.flushed.min(other.flushed),
+            long: self.long.min(other.long),
+            pinned_kib: self.pinned_kib.min(other.pinned_kib),
         }
     }
 }
@@ -37,8 +79,9 @@ pub(crate) fn run() {
 /// A flush of a stretch, where there is a file to flush.
 type Flush = Box<dyn Fn(u64)>;
 
-fn measure(mode: Registration, folder: &std::path::Path) {
-    let options = VerbsOptions { registration: Some(mode), ..VerbsOptions::default() };
+fn measure(mode: Registration, folder: &std::path::Path) -> Figures {
+    let completion = CompletionMode::Busy;
+    let options = VerbsOptions { registration: Some(mode), completion, ..VerbsOptions::default() };
     let (mut active, mut passive) = (End::with(&options), End::with(&options));
     let (memory, flush): (Arc<dyn Memory>, Flush) = if mode == Registration::Staged {
         (Arc::new(HeapMemory::new(BYTES)), Box::new(|_| ()))
@@ -63,33 +106,29 @@ fn measure(mode: Registration, folder: &std::path::Path) {
     let bind = begun.elapsed();
     let pinned = pinned_kib() - before;
     // New pages first: afterwards there are none left that were never written.
-    let mut each = |offset_of: &dyn Fn(u64) -> u64, before_each: &dyn Fn(u64)| {
+    let mut each = |bytes: u32, offset_of: &dyn Fn(u64) -> u64, before_each: &dyn Fn(u64)| {
         let times = (0..SAMPLES).map(|at| {
             let offset = offset_of(at);
             before_each(offset);
             let begun = Instant::now();
-            write(&mut writer, &mut active, &from, 4096, range, offset);
+            write(&mut writer, &mut active, &from, bytes, range, offset);
             begun.elapsed()
         });
         median(times.collect())
     };
-    let new_page = each(&|at| at * PAGE, &|_| ());
-    let in_use = each(&|_| 0, &|_| ());
-    let flushed = each(&|_| 0, &*flush);
-    let begun = Instant::now();
-    for at in 0..SAMPLES {
-        write(&mut writer, &mut active, &from, 1 << 16, range, at % 64 * (1 << 16));
+    let new_page = each(4096, &|at| at * PAGE, &|_| ());
+    let in_use = each(4096, &|_| 0, &|_| ());
+    let flushed = each(4096, &|_| 0, &*flush);
+    let long = each(1 << 16, &|_| 0, &|_| ());
+    Figures {
+        register: micros(register),
+        bind: micros(bind),
+        in_use: micros(in_use),
+        new_page: micros(new_page),
+        flushed: micros(flushed),
+        long: micros(long),
+        pinned_kib: pinned,
     }
-    let stream = SAMPLES * (1 << 16) * 1_000_000 / micros(begun.elapsed()).max(1) / (1 << 20);
-    let name = mode.name();
-    println!(
-        "| {name:<9} | {} µs | {} µs | {} µs | {} µs | {} µs | {stream} MiB/s | {pinned} KiB |",
-        micros(register),
-        micros(bind),
-        micros(in_use),
-        micros(new_page),
-        micros(flushed)
-    );
 }
 
 fn write(
