@@ -16,15 +16,16 @@ use std::sync::Arc;
 
 use windlass_engine::{Acknowledgement, Heartbeat, Input, Notice, Session, Token};
 use windlass_fabric::{
-    Access, Completion, Connection, ConnectionId, ConnectionOptions, ConnectionState, Fabric, Memory,
-    Operation, Receive, RemoteRange, Request, Window,
+    Access, Completion, Connection, ConnectionId, ConnectionState, Fabric, Memory, Operation, Receive,
+    RemoteRange, Request, Window,
 };
 use windlass_log::{Geometry, Lsn, MemberId, SEGMENT_HEADER_BYTES};
 
 use super::memory::Segment;
 use super::outgoing::{SEND_DEPTH, SessionError};
 use super::prefetch::Prefetched;
-use super::slots::{self, ACKNOWLEDGEMENT_RECEIVES, Buffer, POST_BYTES, RETURNED_AT};
+use super::sessions::{End, Making};
+use super::slots::{self, ACKNOWLEDGEMENT_RECEIVES, Buffer, RETURNED_AT};
 use super::work::{self, WorkKind};
 use crate::control::{Frame, Purpose};
 
@@ -107,44 +108,23 @@ pub(crate) struct Incoming<F: Fabric> {
     is_broken: bool,
 }
 
+impl<F: Fabric> End for Incoming<F> {
+    fn is(&self, peer: MemberId, session: Session, purpose: Purpose) -> bool {
+        (self.peer, self.session, self.purpose) == (peer, session, purpose)
+    }
+}
+
 impl<F: Fabric> Incoming<F> {
     /// Makes this end and begins to connect it to the peer's.
-    #[expect(clippy::too_many_arguments, reason = "who, what, where and with what")]
-    pub(crate) fn new(
-        fabric: &F,
-        queue: &F::CompletionQueue,
-        geometry: Geometry,
-        notice_slots: u32,
-        peer: MemberId,
-        session: Session,
-        purpose: Purpose,
-        endpoint: &[u8],
-        deadline_ns: u64,
-    ) -> Result<Incoming<F>, SessionError> {
-        let inline_bytes = u32::try_from(POST_BYTES).expect("a slot is short");
-        let inline = fabric.capabilities().inline_bytes_max >= inline_bytes;
+    pub(crate) fn new(making: &Making<'_, F>, endpoint: &[u8]) -> Result<Incoming<F>, SessionError> {
+        let Making { fabric, geometry, notice_slots, peer, session, purpose, deadline_ns, .. } = *making;
         let receives = match purpose {
             Purpose::Replicate => notice_slots + RECEIVES_SPARE,
             Purpose::Fetch => 1,
         };
-        let mut connection = fabric.connection(
-            queue,
-            &ConnectionOptions {
-                send_depth: SEND_DEPTH,
-                receive_depth: receives,
-                inline_bytes: if inline { inline_bytes } else { 0 },
-            },
-        )?;
-        let access = Access::LOCAL_WRITE | Access::WINDOW_BIND;
-        let slots = Buffer::new(fabric, slots::slots_bytes(notice_slots), access)?;
+        let (mut connection, inline) = making.connection(receives, receives)?;
+        let (slots, slots_window) = making.target(slots::slots_bytes(notice_slots))?;
         let scratch = Buffer::new(fabric, slots::STRIDE_BYTES, Access::NONE)?;
-        let slots_window = match purpose {
-            Purpose::Replicate => Some(fabric.allocate_window()?),
-            Purpose::Fetch => None,
-        };
-        for _ in 0..receives {
-            connection.post_receives(&[Receive { id: work::id(WorkKind::Receive, 0), into: None }])?;
-        }
         connection.connect(endpoint)?;
         Ok(Incoming {
             peer,

@@ -14,14 +14,15 @@ use std::sync::Arc;
 
 use windlass_engine::{Acknowledgement, Heartbeat, LsnRange, Notice, Placed, Session, Token};
 use windlass_fabric::{
-    Access, Completion, Connection, ConnectionId, ConnectionOptions, ConnectionState, Counters, Fabric,
-    Local, Memory, Operation, PostError, Receive, RemoteRange, Request, Source, Transfer, Window,
+    Access, Completion, Connection, ConnectionId, ConnectionState, Counters, Fabric, Local, Memory,
+    Operation, PostError, Receive, RemoteRange, Request, Source, Transfer, Window,
 };
 use windlass_log::{Geometry, Lsn, MemberId, SEGMENT_HEADER_BYTES};
 
 use super::memory::Segment;
 use super::prefetch::Prefetched;
-use super::slots::{self, ACKNOWLEDGEMENT_RECEIVES, Buffer, POST_BYTES};
+use super::sessions::{End, Making};
+use super::slots::{self, ACKNOWLEDGEMENT_RECEIVES, Buffer};
 use super::work::{self, WorkKind};
 use crate::control::Purpose;
 
@@ -143,42 +144,23 @@ pub(crate) struct Outgoing<F: Fabric> {
     returned: u64,
 }
 
+impl<F: Fabric> End for Outgoing<F> {
+    fn is(&self, peer: MemberId, session: Session, purpose: Purpose) -> bool {
+        (self.peer, self.session, self.purpose) == (peer, session, purpose)
+    }
+}
+
 impl<F: Fabric> Outgoing<F> {
     /// Makes this end. Its endpoint is to be offered to the peer.
-    #[expect(clippy::too_many_arguments, reason = "who, what, where and with what")]
-    pub(crate) fn new(
-        fabric: &F,
-        queue: &F::CompletionQueue,
-        geometry: Geometry,
-        notice_slots: u32,
-        peer: MemberId,
-        session: Session,
-        purpose: Purpose,
-        deadline_ns: u64,
-    ) -> Result<Outgoing<F>, SessionError> {
-        let inline_bytes = u32::try_from(POST_BYTES).expect("a slot is short");
-        let inline = fabric.capabilities().inline_bytes_max >= inline_bytes;
-        let mut connection = fabric.connection(
-            queue,
-            &ConnectionOptions {
-                send_depth: SEND_DEPTH,
-                receive_depth: ACKNOWLEDGEMENT_RECEIVES,
-                inline_bytes: if inline { inline_bytes } else { 0 },
-            },
-        )?;
-        let access = Access::LOCAL_WRITE | Access::WINDOW_BIND;
-        let acknowledgement = Buffer::new(fabric, slots::STRIDE_BYTES, access)?;
-        let scratch = Buffer::new(fabric, slots::slots_bytes(notice_slots), Access::NONE)?;
-        let acknowledgement_window = match purpose {
-            Purpose::Replicate => {
-                for _ in 0..ACKNOWLEDGEMENT_RECEIVES {
-                    connection
-                        .post_receives(&[Receive { id: work::id(WorkKind::Receive, 0), into: None }])?;
-                }
-                Some(fabric.allocate_window()?)
-            }
-            Purpose::Fetch => None,
+    pub(crate) fn new(making: &Making<'_, F>) -> Result<Outgoing<F>, SessionError> {
+        let Making { fabric, geometry, notice_slots, peer, session, purpose, deadline_ns, .. } = *making;
+        let posted = match purpose {
+            Purpose::Replicate => ACKNOWLEDGEMENT_RECEIVES,
+            Purpose::Fetch => 0,
         };
+        let (connection, inline) = making.connection(ACKNOWLEDGEMENT_RECEIVES, posted)?;
+        let (acknowledgement, acknowledgement_window) = making.target(slots::STRIDE_BYTES)?;
+        let scratch = Buffer::new(fabric, slots::slots_bytes(notice_slots), Access::NONE)?;
         Ok(Outgoing {
             peer,
             session,

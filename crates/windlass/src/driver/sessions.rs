@@ -4,12 +4,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use windlass_engine::{Input, LsnRange, Session, Token};
-use windlass_fabric::{Completion, Fabric};
+use windlass_fabric::{Access, Completion, Connection, ConnectionOptions, Fabric, Receive};
 use windlass_log::{Geometry, Lsn, MemberId};
 
 use super::incoming::Incoming;
 use super::meters::GroupMeters;
-use super::outgoing::{Outgoing, SessionError};
+use super::outgoing::{Outgoing, SEND_DEPTH, SessionError};
+use super::slots::{Buffer, POST_BYTES};
+use super::work::{self, WorkKind};
 use crate::control::{ControlPlane, Frame, Purpose};
 
 /// A grant that waits: for the peer's offer, or for segments that are still being made.
@@ -32,6 +34,60 @@ pub(crate) struct PendingFetch {
     pub(crate) session: Session,
     pub(crate) range: LsnRange,
     pub(crate) deadline_ns: u64,
+}
+
+/// Either end of a session.
+pub(crate) trait End {
+    /// Whether it is that of this session, for this purpose.
+    fn is(&self, peer: MemberId, session: Session, purpose: Purpose) -> bool;
+}
+
+/// Takes the end of a session out, if it is there.
+fn take<E: End>(ends: &mut Vec<E>, peer: MemberId, session: Session, purpose: Purpose) -> Option<E> {
+    let at = ends.iter().position(|end| end.is(peer, session, purpose))?;
+    Some(ends.swap_remove(at))
+}
+
+/// What either end of a session is made with.
+pub(crate) struct Making<'a, F: Fabric> {
+    pub(crate) fabric: &'a F,
+    pub(crate) queue: &'a F::CompletionQueue,
+    pub(crate) geometry: Geometry,
+    pub(crate) notice_slots: u32,
+    pub(crate) peer: MemberId,
+    pub(crate) session: Session,
+    pub(crate) purpose: Purpose,
+    /// When it must be ready.
+    pub(crate) deadline_ns: u64,
+}
+
+impl<F: Fabric> Making<'_, F> {
+    /// A connection with room for so many receives, so many of them posted, and whether what is posted goes inline.
+    pub(crate) fn connection(
+        &self,
+        receive_depth: u32,
+        posted: u32,
+    ) -> Result<(F::Connection, bool), SessionError> {
+        let inline_bytes = u32::try_from(POST_BYTES).expect("a slot is short");
+        let inline = self.fabric.capabilities().inline_bytes_max >= inline_bytes;
+        let inline_bytes = if inline { inline_bytes } else { 0 };
+        let options = ConnectionOptions { send_depth: SEND_DEPTH, receive_depth, inline_bytes };
+        let mut connection = self.fabric.connection(self.queue, &options)?;
+        for _ in 0..posted {
+            connection.post_receives(&[Receive { id: work::id(WorkKind::Receive, 0), into: None }])?;
+        }
+        Ok((connection, inline))
+    }
+
+    /// Memory of the end's own that the peer writes to, through a window of its own where this session has one.
+    pub(crate) fn target(&self, bytes: u64) -> Result<(Buffer<F>, Option<F::Window>), SessionError> {
+        let buffer = Buffer::new(self.fabric, bytes, Access::LOCAL_WRITE | Access::WINDOW_BIND)?;
+        let window = match self.purpose {
+            Purpose::Replicate => Some(self.fabric.allocate_window()?),
+            Purpose::Fetch => None,
+        };
+        Ok((buffer, window))
+    }
 }
 
 /// The initiator's end of a peer's session, not yet taken.
@@ -72,9 +128,7 @@ impl<F: Fabric> Sessions<F> {
         session: Session,
         purpose: Purpose,
     ) -> Option<&mut Outgoing<F>> {
-        self.outgoing
-            .iter_mut()
-            .find(|link| link.peer == peer && link.session == session && link.purpose == purpose)
+        self.outgoing.iter_mut().find(|link| link.is(peer, session, purpose))
     }
 
     pub(crate) fn incoming(
@@ -83,9 +137,7 @@ impl<F: Fabric> Sessions<F> {
         session: Session,
         purpose: Purpose,
     ) -> Option<&mut Incoming<F>> {
-        self.incoming
-            .iter_mut()
-            .find(|link| link.peer == peer && link.session == session && link.purpose == purpose)
+        self.incoming.iter_mut().find(|link| link.is(peer, session, purpose))
     }
 
     /// Makes the initiator's end and offers it.
@@ -100,16 +152,17 @@ impl<F: Fabric> Sessions<F> {
         purpose: Purpose,
         deadline_ns: u64,
     ) -> Result<(), SessionError> {
-        let link = Outgoing::new(
+        let (geometry, notice_slots) = (self.geometry, self.notice_slots);
+        let link = Outgoing::new(&Making {
             fabric,
             queue,
-            self.geometry,
-            self.notice_slots,
+            geometry,
+            notice_slots,
             peer,
             session,
             purpose,
             deadline_ns,
-        )?;
+        })?;
         control.send(peer, Frame::Offer { session, purpose, endpoint: link.endpoint() });
         self.outgoing.push(link);
         Ok(())
@@ -162,17 +215,9 @@ impl<F: Fabric> Sessions<F> {
         {
             self.incoming.swap_remove(at).destroy();
         }
-        let link = Incoming::new(
-            fabric,
-            queue,
-            self.geometry,
-            self.notice_slots,
-            peer,
-            session,
-            purpose,
-            &endpoint,
-            deadline_ns,
-        )?;
+        let (geometry, notice_slots) = (self.geometry, self.notice_slots);
+        let making = Making { fabric, queue, geometry, notice_slots, peer, session, purpose, deadline_ns };
+        let link = Incoming::new(&making, &endpoint)?;
         control.send(peer, Frame::Accept { session, purpose, endpoint: link.endpoint() });
         self.incoming.push(link);
         Ok(true)
@@ -236,12 +281,7 @@ impl<F: Fabric> Sessions<F> {
         purpose: Purpose,
         inputs: &mut VecDeque<Input>,
     ) {
-        let position = self
-            .outgoing
-            .iter()
-            .position(|link| link.peer == peer && link.session == session && link.purpose == purpose);
-        let Some(at) = position else { return };
-        let mut link = self.outgoing.swap_remove(at);
+        let Some(mut link) = take(&mut self.outgoing, peer, session, purpose) else { return };
         let fetching = link.fetching.take();
         self.destroy(link);
         match purpose {
@@ -258,12 +298,8 @@ impl<F: Fabric> Sessions<F> {
         purpose: Purpose,
         inputs: &mut VecDeque<Input>,
     ) {
-        let position = self
-            .incoming
-            .iter()
-            .position(|link| link.peer == peer && link.session == session && link.purpose == purpose);
-        if let Some(at) = position {
-            self.incoming.swap_remove(at).destroy();
+        if let Some(link) = take(&mut self.incoming, peer, session, purpose) {
+            link.destroy();
         }
         self.grants.retain(|grant| (grant.peer, grant.session, grant.purpose) != (peer, session, purpose));
         if purpose == Purpose::Replicate {
