@@ -1,0 +1,151 @@
+//! A fabric in memory, on virtual time, with the semantics of the model (DESIGN.md section 7.1) and the faults of devices.
+//!
+//! What is posted lies in its connection's queue and travels there: it arrives after a delay, its bytes land in pieces and in any order
+//! within the message, and its completion comes back after another delay. Members' processors have no part in it: a member that
+//! is paused takes writes, as with a device.
+//!
+//! ```text
+//!  post ─▶ queue ─▶ arrives (key looked up) ─▶ pieces land ─▶ receive completes at the peer
+//!                        │ cut: again, until the transport gives up      └─▶ completion at the poster
+//! ```
+//!
+//! * [`transit`]: what happens to a request on its way, and the faults of it; [`state`]: ends, keys and errors; [`provider`]: the trait.
+//! * It passes the conformance suite that every provider passes (`tests/conformance.rs`), as an *automatic* fabric: there each poll lets a little
+//!   time pass, so that no world is needed.
+
+mod provider;
+mod state;
+mod transit;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub use provider::{SimConnection, SimFabric, SimQueue, SimRegion, SimWaker, SimWindow};
+
+use self::state::State;
+use crate::coverage::{Coverage, Mark};
+use crate::random::Random;
+
+/// Probabilities in millionths, each for the event that it is named after. Zero is off.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FabricFaults {
+    /// A request takes a hundred times as long, for each request.
+    pub delayed: u32,
+    /// The completion comes before the bytes are visible, for each write.
+    pub completed_early: u32,
+    /// A long message lands piece by piece, in any order, for each message longer than a packet.
+    pub landed_in_pieces: u32,
+    /// What is left of a message goes on landing after its window was invalidated, for each piece.
+    pub landed_after_invalidation: u32,
+    /// A request that ends with an error was carried out, for each one that was queued when its connection failed.
+    pub failed_but_done: u32,
+    /// The peer's receives are found wanting though they are there, for each write with immediate.
+    pub receiver_not_ready: u32,
+    /// A completion of the send queue never comes, for each.
+    pub completion_lost: u32,
+    /// The bytes of a packet land elsewhere behind the message, for each packet.
+    pub misplaced: u32,
+    /// The connection breaks, for each request.
+    pub broken: u32,
+}
+
+/// The time of members, fabric and control plane: nanoseconds.
+pub(crate) const US: u64 = 1_000;
+pub(crate) const MS: u64 = 1_000_000;
+
+/// All fabrics that can reach each other.
+#[derive(Clone)]
+pub struct FabricNet(Arc<Mutex<State>>);
+
+impl std::fmt::Debug for FabricNet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FabricNet").field("now", &self.state().now).finish_non_exhaustive()
+    }
+}
+
+impl FabricNet {
+    /// A fabric whose time is moved by [`FabricNet::advance`].
+    #[must_use]
+    pub fn timed(seed: u64) -> FabricNet {
+        FabricNet(Arc::new(Mutex::new(State::new(Random::new(seed), false))))
+    }
+
+    /// A fabric that lets time pass whenever somebody polls: for those who have no world around it.
+    #[must_use]
+    pub fn automatic(seed: u64) -> FabricNet {
+        FabricNet(Arc::new(Mutex::new(State::new(Random::new(seed), true))))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One member's fabric. Each opening has one of its own.
+    #[must_use]
+    pub fn fabric(&self, member: u8) -> SimFabric {
+        SimFabric::new(self.clone(), member)
+    }
+
+    /// What may happen to requests from here on.
+    pub fn set_faults(&self, faults: FabricFaults) {
+        self.state().faults = faults;
+    }
+
+    /// When something happens next.
+    pub(crate) fn next_at(&self) -> Option<u64> {
+        self.state().next_at()
+    }
+
+    /// Time is `now`: everything due happens. The members whose queues have something new are added to `touched`. How many things happened.
+    pub(crate) fn advance(&self, now: u64, touched: &mut Vec<u8>) -> u64 {
+        let mut state = self.state();
+        let count = state.advance(now);
+        touched.extend(std::mem::take(&mut state.touched));
+        count
+    }
+
+    /// Whether requests of `from` reach `to`.
+    pub(crate) fn set_cut(&self, from: u8, to: u8, is_cut: bool) {
+        let mut state = self.state();
+        if is_cut {
+            state.cut.insert((from, to));
+        } else {
+            state.cut.remove(&(from, to));
+        }
+    }
+
+    /// Everything to and from this member takes so many times as long.
+    pub(crate) fn set_slowness(&self, member: u8, times: u64) {
+        self.state().slowness.insert(member, times);
+    }
+
+    /// The connection end that this endpoint names serves this epoch: what lands over it is held against what its owner has promised.
+    pub(crate) fn serves(&self, endpoint: &[u8], epoch: u64) {
+        self.state().serves(endpoint, epoch);
+    }
+
+    /// This member has promised: nothing of an older epoch may land in its memory any more.
+    pub(crate) fn promised(&self, member: u8, epoch: u64) {
+        let mut state = self.state();
+        let known = state.promised.entry(member).or_insert(0);
+        *known = (*known).max(epoch);
+    }
+
+    /// A new opening of a member promises what it has promised before; its memory is another.
+    pub(crate) fn take_violation(&self) -> Option<String> {
+        self.state().violation.take()
+    }
+
+    /// Breaks some connection between two members, as a lost cable does: both ends find out on their own.
+    pub(crate) fn break_some(&self, pick: u64) -> bool {
+        self.state().break_some(pick)
+    }
+
+    /// What has happened so far.
+    pub(crate) fn take_counts(&self) -> BTreeMap<Mark, u64> {
+        self.state().counts.take()
+    }
+}
+
+/// Where faults count themselves.
+pub(crate) type Counts = Coverage;
