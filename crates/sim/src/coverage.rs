@@ -53,13 +53,142 @@ marks! {
     Misplaced = "fabric: misplaced";
     /// A window refused a write: fencing at work.
     AccessRefused = "fabric: access refused";
+    // ---- control plane
+    /// A control connection was lost.
+    ControlLost = "control: connection lost";
+    /// A frame was delivered twice.
+    FrameTwice = "control: frame delivered twice";
+    /// Members were cut off from each other, both ways.
+    Cut = "cut both ways";
+    /// Members were cut off from each other, one way.
+    CutOneWay = "cut one way";
+    // ---- disk
+    /// Flushes and writes took much longer.
+    SlowDisk = "disk: slow";
+    /// A flush was to fail once.
+    FlushFailed = "disk: flush fails once";
+    /// An opening met a read error.
+    ReadFailed = "disk: read error at opening";
+    /// A disk was full.
+    DiskFull = "disk: full";
+    /// A superblock's copy was damaged.
+    SuperblockDamaged = "disk: superblock copy damaged";
+    /// A member came back with an empty disk.
+    DiskEmptied = "disk: emptied";
+    // ---- processes
+    /// A process was killed.
+    Killed = "killed";
+    /// A machine lost power.
+    PowerLost = "power lost";
+    /// All machines lost power.
+    PowerLostEverywhere = "power lost everywhere";
+    /// An opening was cut short.
+    CrashInRecovery = "crash in recovery";
+    /// A process stood still.
+    Paused = "paused";
+    // ---- clients and operators
+    /// A commit was answered at a level of one machine.
+    AcknowledgedHere = "acknowledged: local or buffered";
+    /// A commit was answered at `Replicated`.
+    AcknowledgedReplicated = "acknowledged: replicated";
+    /// A commit was answered at `Durable`.
+    AcknowledgedDurable = "acknowledged: durable";
+    /// A commit ended as unknown.
+    Unknown = "commit unknown";
+    /// An append was refused.
+    AppendRefused = "append refused";
+    /// A reservation was given up.
+    ReservationDropped = "reservation dropped";
+    /// The log was trimmed.
+    Trimmed = "trimmed";
+    /// A member was made primary by hand.
+    Promoted = "operator: promoted";
+    /// A tenure was handed over.
+    HandedOver = "operator: handed over";
+    /// A primary was made to resign.
+    Resigned = "operator: resigned";
+    // ---- protocol
+    /// A tenure began.
+    Tenure = "tenure began";
+    /// A tenure ended while its member lived.
+    SteppedDown = "stepped down";
+    /// A log was sealed.
+    Sealed = "sealed";
+    /// An engine stopped until its folder was opened again.
+    Stopped = "engine stopped";
+    /// A member needed a checkpoint and had it installed.
+    Snapshot = "snapshot installed";
+    /// A backup asked for a new session.
+    Resync = "resync";
+    /// A member was refused: its disk was another.
+    Refused = "member refused";
+    /// A candidate could not choose a log from those who answered.
+    Undecided = "choice undecided";
+    /// A process was killed in this step.
+    KilledIdle = "killed idle";
+    /// A machine lost power in this step.
+    PowerIdle = "power lost idle";
+    /// A process was killed in this step.
+    KilledAsking = "killed asking for pre-votes";
+    /// A machine lost power in this step.
+    PowerAsking = "power lost asking for pre-votes";
+    /// A process was killed in this step.
+    KilledFencing = "killed asking for promises";
+    /// A machine lost power in this step.
+    PowerFencing = "power lost asking for promises";
+    /// A process was killed in this step.
+    KilledPromising = "killed before its promise";
+    /// A machine lost power in this step.
+    PowerPromising = "power lost before its promise";
+    /// A process was killed in this step.
+    KilledPromised = "killed after its promise";
+    /// A machine lost power in this step.
+    PowerPromised = "power lost after its promise";
+    /// A process was killed in this step.
+    KilledFetching = "killed fetching";
+    /// A machine lost power in this step.
+    PowerFetching = "power lost fetching";
+    /// A process was killed in this step.
+    KilledStarting = "killed starting a tenure";
+    /// A machine lost power in this step.
+    PowerStarting = "power lost starting a tenure";
+    /// A process was killed in this step.
+    KilledLeading = "killed leading";
+    /// A machine lost power in this step.
+    PowerLeading = "power lost leading";
+    /// A process was killed in this step.
+    KilledAdopting = "killed adopting";
+    /// A machine lost power in this step.
+    PowerAdopting = "power lost adopting";
+    /// A process was killed in this step.
+    KilledFollowing = "killed following";
+    /// A machine lost power in this step.
+    PowerFollowing = "power lost following";
+    /// A process was killed in this step.
+    KilledSealing = "killed sealing";
+    /// A machine lost power in this step.
+    PowerSealing = "power lost sealing";
 }
 
 /// How often each mark was met.
 #[derive(Clone, Default, Debug)]
 pub struct Coverage(BTreeMap<Mark, u64>);
 
+impl Mark {
+    /// Whether it is a fault, and not a client's deed or a step of the protocol.
+    #[must_use]
+    pub fn is_fault(self) -> bool {
+        self < Mark::AcknowledgedHere && self != Mark::AccessRefused
+    }
+}
+
 impl Coverage {
+    /// What was counted.
+    #[must_use]
+    pub fn counts(&self) -> BTreeMap<Mark, u64> {
+        self.0.clone()
+    }
+
     /// It happened.
     pub fn add(&mut self, mark: Mark) {
         *self.0.entry(mark).or_insert(0) += 1;

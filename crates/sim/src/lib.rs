@@ -4,4 +4,13 @@
 
 pub mod coverage;
 pub mod fabric;
+mod oracle;
+mod parts;
 pub mod random;
+mod run;
+pub mod setting;
+mod trace;
+mod world;
+
+pub use oracle::Violation;
+pub use run::{Report, run, run_with};

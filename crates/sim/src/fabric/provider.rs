@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use windlass_fabric::{
     Access, AllocateError, BindError, BindProblem, Capabilities, Completion, CompletionQueue,
     CompletionQueueError, ConnectError, Connection, ConnectionId, ConnectionOptions, ConnectionState,
-    Counters, CreateError, ErrorCause, Fabric, InvalidateError, Local, Memory, Opcode, Operation,
+    Counters, CreateError, ErrorCause, Fabric, InvalidateError, Local, Memory, Operation,
     Outstanding, PollError, PostError, PostProblem, Receive, Region, RegisterError, RemoteKey, RemoteRange,
     Request, Source, Status, Transfer, Wake, Window, Woken,
 };
@@ -430,11 +430,6 @@ impl Connection for SimConnection {
     }
 
     fn connect(&mut self, peer: &[u8]) -> Result<(), ConnectError> {
-        let number_of = |peer: &[u8]| {
-            let peer: [u8; 16] = peer.try_into().ok()?;
-            let number = u64::from_le_bytes(peer[8..].try_into().ok()?);
-            (peer == endpoint(number)).then_some(number)
-        };
         let peer = number_of(peer).ok_or(ConnectError::Endpoint { what: "not one of this fabric" })?;
         let mut state = self.net.state();
         let number = self.number;

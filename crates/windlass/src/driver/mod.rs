@@ -528,6 +528,23 @@ where
         &self.local.store
     }
 
+    /// Reads the durable prefix of this member's log, as [`crate::Node::read_from`] does.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::ReadError::Purged`].
+    #[cfg(feature = "tcp")]
+    pub fn read_from(&self, from: Lsn) -> Result<crate::NodeReader, crate::ReadError> {
+        let watch = Arc::clone(&self.port.durable);
+        crate::NodeReader::new(&self.local.store, self.folder.clone(), watch, (Level::Durable, from), false)
+    }
+
+    /// What became of an append of this epoch at this LSN, as far as this member knows.
+    #[must_use]
+    pub fn outcome(&self, epoch: Epoch, lsn: Lsn) -> crate::Outcome {
+        crate::log::outcome(&self.local.store.superblock(), self.port.durable.value(), epoch, lsn)
+    }
+
     /// The other voters.
     pub(crate) fn others(&self) -> Vec<MemberId> {
         let config = self.engine.config();

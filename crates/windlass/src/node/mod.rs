@@ -413,7 +413,7 @@ impl Node {
     /// [`ReadError::Purged`].
     pub fn read_from(&self, from: Lsn) -> Result<NodeReader, ReadError> {
         let watch = Arc::clone(&self.inner.port.durable);
-        NodeReader::new(&self.inner.store, self.inner.folder.clone(), watch, Level::Durable, from)
+        NodeReader::new(&self.inner.store, self.inner.folder.clone(), watch, (Level::Durable, from), true)
     }
 
     /// As [`Node::read_from`], up to what is known to be replicated. What is read above the durable LSN may be revoked by a takeover; the
@@ -424,7 +424,7 @@ impl Node {
     /// [`ReadError::Purged`].
     pub fn read_replicated_from(&self, from: Lsn) -> Result<NodeReader, ReadError> {
         let watch = self.inner.port.replicated();
-        NodeReader::new(&self.inner.store, self.inner.folder.clone(), watch, Level::Replicated, from)
+        NodeReader::new(&self.inner.store, self.inner.folder.clone(), watch, (Level::Replicated, from), true)
     }
 
     /// The application needs nothing below `to`, a record's start, of this member's log any more. What backups still need is kept within the

@@ -8,25 +8,25 @@ use std::time::Instant;
 
 use windlass_log::{Geometry, Lsn, Placed};
 use windlass_store::Store;
-use windlass_store::disk::RealDisk;
+use windlass_store::disk::Disk;
 
 use crate::commit::{CommitError, Level, Reached, Watch, Who, wait_blocking};
 use crate::error::ReadError;
 use crate::log::{Cursor, Items, Reading, Record};
 
 /// A cursor that adopts the log's history whenever it has grown past what it knew.
-struct Fresh {
-    reader: Reading<RealDisk>,
+struct Fresh<D: Disk> {
+    reader: Reading<D>,
     fresh_until: Lsn,
 }
 
-impl fmt::Debug for Fresh {
+impl<D: Disk> fmt::Debug for Fresh<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Fresh").field("reader", &self.reader).finish_non_exhaustive()
     }
 }
 
-impl Cursor for Fresh {
+impl<D: Disk> Cursor for Fresh<D> {
     fn next_run(&mut self, end: Lsn, run: &mut Vec<Placed>) -> Result<Lsn, ReadError> {
         if end > self.fresh_until {
             // A takeover since then has begun another epoch below the new end.
@@ -60,18 +60,19 @@ pub struct NodeReader {
 }
 
 impl NodeReader {
-    pub(crate) fn new(
-        store: &Arc<Store<RealDisk>>,
+    /// `threads`: whether a thread may read ahead of it.
+    pub(crate) fn new<D: Disk>(
+        store: &Arc<Store<D>>,
         folder: PathBuf,
         watch: Arc<Watch>,
-        level: Level,
-        from: Lsn,
+        (level, from): (Level, Lsn),
+        threads: bool,
     ) -> Result<NodeReader, ReadError> {
         let first = store.trimmed();
         if from < first {
             return Err(ReadError::Purged { lsn: from, first });
         }
-        let cursor = Fresh { reader: Reading::new(store, from, true), fresh_until: Lsn(0) };
+        let cursor = Fresh { reader: Reading::new(store, from, threads), fresh_until: Lsn(0) };
         let items = Items::new(Box::new(cursor), from);
         Ok(NodeReader { watch, level, folder, geometry: store.geometry(), items })
     }

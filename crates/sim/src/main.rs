@@ -1,0 +1,169 @@
+//! `windlass-sim`: runs seeds. `cargo xtask sim` calls it.
+//!
+//! * `--seed N` runs one and shows its last lines, all of them with `--lines`.
+//! * `--seeds COUNT [--first N]` runs many on `--jobs` threads and ends with one summary line; a seed that fails is shown, and a run
+//!   whose seeds never met something on the list of [`windlass_sim::coverage`] fails.
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeSet;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use clap::Parser;
+use windlass_sim::coverage::{Coverage, Mark};
+use windlass_sim::{Report, run};
+
+/// Lines shown of a seed that failed.
+const LINES: usize = 60;
+/// A run over fewer seeds than this need not have met everything.
+const SEEDS_FOR_COVERAGE: u64 = 200;
+
+#[derive(Parser)]
+#[command(name = "windlass-sim", about = "Runs windlass in a simulated world, from seeds")]
+struct Arguments {
+    /// Run this seed and show what happened
+    #[arg(long, conflicts_with = "seeds")]
+    seed: Option<u64>,
+    /// With --seed: every line instead of the last ones
+    #[arg(long, requires = "seed")]
+    lines: bool,
+    /// Run so many seeds
+    #[arg(long, default_value_t = 100)]
+    seeds: u64,
+    /// The first of them
+    #[arg(long, default_value_t = 1)]
+    first: u64,
+    /// On so many threads
+    #[arg(long, default_value_t = 1)]
+    jobs: u64,
+    /// Show how often each fault and step was met
+    #[arg(long)]
+    coverage: bool,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    // A panic in the code under test is told as a violation.
+    std::panic::set_hook(Box::new(|_| {}));
+    let is_good = match arguments.seed {
+        Some(seed) => one(seed, &arguments),
+        None => many(&arguments),
+    };
+    if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn one(seed: u64, arguments: &Arguments) -> bool {
+    let report = run(seed, true);
+    let skipped = if arguments.lines { 0 } else { report.lines.len().saturating_sub(LINES) };
+    if skipped > 0 {
+        println!("... {skipped} lines before (--lines shows them)");
+    }
+    for line in &report.lines[skipped..] {
+        println!("{line}");
+    }
+    if arguments.coverage {
+        print!("{}", report.coverage);
+    }
+    println!(
+        "seed {seed}: {} events in {} virtual ms, {} acknowledged, {} unknown, {} tenures, digest {:016x}",
+        report.events,
+        report.virtual_ns / 1_000_000,
+        report.acknowledged,
+        report.unknown,
+        report.tenures,
+        report.digest.0
+    );
+    match &report.violation {
+        Some(violation) => println!("VIOLATION {violation}"),
+        None => println!("no violation"),
+    }
+    report.violation.is_none()
+}
+
+#[derive(Default)]
+struct Sum {
+    seeds: u64,
+    events: u64,
+    acknowledged: u64,
+    unknown: u64,
+    tenures: u64,
+    thin: u64,
+    failed: BTreeSet<u64>,
+    coverage: Coverage,
+}
+
+impl Sum {
+    fn add(&mut self, report: Report) {
+        self.seeds += 1;
+        self.events += report.events;
+        self.acknowledged += report.acknowledged;
+        self.unknown += report.unknown;
+        self.tenures += report.tenures;
+        self.thin += u64::from(report.acknowledged < 1_000 || report.tenures < 2);
+        if let Some(violation) = report.violation {
+            println!("seed {}: VIOLATION {violation}", report.seed);
+            self.failed.insert(report.seed);
+        }
+        self.coverage.merge(report.coverage.counts());
+    }
+}
+
+fn many(arguments: &Arguments) -> bool {
+    let start = Instant::now();
+    let next = AtomicU64::new(arguments.first);
+    let end = arguments.first + arguments.seeds;
+    let sum = Mutex::new(Sum::default());
+    std::thread::scope(|scope| {
+        for _ in 0..arguments.jobs.max(1) {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= end {
+                        return;
+                    }
+                    let report = run(seed, false);
+                    sum.lock().unwrap_or_else(PoisonError::into_inner).add(report);
+                }
+            });
+        }
+    });
+    let sum = sum.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if arguments.coverage {
+        print!("{}", sum.coverage);
+    }
+    let missing = if sum.seeds >= SEEDS_FOR_COVERAGE { sum.coverage.missing() } else { Vec::new() };
+    for mark in &missing {
+        println!("never met in {} seeds: {}", sum.seeds, mark.name());
+    }
+    for seed in &sum.failed {
+        println!("cargo xtask sim --seed {seed}");
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    println!(
+        "{} seeds, {} records acknowledged, {} unknown, {} takeovers, {} faults of {} kinds, {} events ({:.0} a second), \
+         {} seeds with less than 1,000 records or without a takeover, {} violations, {:.1} seconds",
+        sum.seeds,
+        sum.acknowledged,
+        sum.unknown,
+        sum.tenures.saturating_sub(sum.seeds),
+        faults(&sum.coverage, |count| count),
+        faults(&sum.coverage, |count| u64::from(count > 0)),
+        sum.events,
+        f64_of(sum.events) / seconds.max(0.001),
+        sum.thin,
+        sum.failed.len(),
+        seconds
+    );
+    sum.failed.is_empty() && missing.is_empty()
+}
+
+fn faults(coverage: &Coverage, of: impl Fn(u64) -> u64) -> u64 {
+    Mark::ALL.iter().filter(|mark| mark.is_fault()).map(|mark| of(coverage.count(*mark))).sum()
+}
+
+fn f64_of(count: u64) -> f64 {
+    // Shown with no digits behind the point.
+    u32::try_from(count / 1_000).map_or(f64::MAX, |thousands| f64::from(thousands) * 1_000.0)
+}

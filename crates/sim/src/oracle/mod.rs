@@ -1,0 +1,91 @@
+//! What must hold, whatever happens: one file for each invariant. The oracle knows everything and tells nobody; what does not hold becomes
+//! the run's [`Violation`], with the invariant's name.
+
+mod acknowledged;
+mod levels;
+pub(crate) mod liveness;
+mod order;
+mod prefixes;
+mod primaries;
+mod revoked;
+pub(crate) mod unknown;
+pub(crate) mod watermarks;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use windlass::{Epoch, Lsn};
+use windlass_log::RecordKind;
+
+pub(crate) use levels::Floors;
+pub(crate) use order::Append;
+
+/// What did not hold.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Violation {
+    /// The invariant, by its file here.
+    pub invariant: &'static str,
+    /// What was seen.
+    pub what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.invariant, self.what)
+    }
+}
+
+/// A check's answer.
+pub(crate) type Checked = Result<(), Violation>;
+
+pub(crate) fn violated(invariant: &'static str, what: String) -> Checked {
+    Err(Violation { invariant, what })
+}
+
+/// A record as it is compared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Content {
+    pub(crate) end: Lsn,
+    pub(crate) epoch: Epoch,
+    pub(crate) kind: RecordKind,
+    pub(crate) hash: u64,
+}
+
+/// A running hash of bytes, to compare them by.
+pub(crate) fn hash_of(bytes: &[u8]) -> u64 {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64 ^ u64::try_from(bytes.len()).unwrap_or(0);
+    let mut words = bytes.chunks_exact(8);
+    for word in &mut words {
+        let word = u64::from_le_bytes(word.try_into().unwrap_or([0; 8]));
+        hash = (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+    }
+    for byte in words.remainder() {
+        hash = (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+    }
+    hash
+}
+
+/// The hash of a batch: of its items in order.
+pub(crate) fn batch_hash<'a>(items: impl Iterator<Item = &'a [u8]>) -> u64 {
+    items.fold(0, |hash, item| hash.rotate_left(7).wrapping_mul(0x100_0000_01b3) ^ hash_of(item))
+}
+
+/// What the oracle knows.
+#[derive(Debug, Default)]
+pub(crate) struct Oracle {
+    /// What some member has published as durable, by start.
+    committed: BTreeMap<Lsn, Content>,
+    committed_end: Lsn,
+    /// What was acknowledged at a quorum's level, by start, and in which epoch.
+    acknowledged: BTreeMap<Lsn, (Content, Epoch)>,
+    /// Everything that an append returned, by epoch and start.
+    appends: BTreeMap<(Epoch, Lsn), Append>,
+    /// Who led each epoch.
+    primaries: BTreeMap<Epoch, u8>,
+    /// What each member has promised to others, by its own word.
+    promises: BTreeMap<u8, Epoch>,
+    /// How many were acknowledged, at any level.
+    pub(crate) acknowledged_count: u64,
+    /// How many ended as unknown.
+    pub(crate) unknown_count: u64,
+}

@@ -1,0 +1,39 @@
+//! Committed prefixes agree on all members: whatever two members call durable at one LSN is the same record.
+
+use windlass::Lsn;
+
+use super::{Checked, Content, Oracle, violated};
+
+const NAME: &str = "committed prefixes agree";
+
+impl Oracle {
+    /// A member publishes the record at `start` as durable.
+    pub(crate) fn published(&mut self, member: u8, start: Lsn, found: Content) -> Checked {
+        match self.committed.get(&start) {
+            Some(known) if *known == found => Ok(()),
+            Some(known) => {
+                violated(NAME, format!("member {member} has {found:?} at {start}, committed is {known:?}"))
+            }
+            None if start < self.committed_end => violated(
+                NAME,
+                format!("member {member} has a record at {start}, inside what is committed up to {}", self.committed_end),
+            ),
+            None => {
+                self.ordered(start, &found)?;
+                self.committed.insert(start, found);
+                self.committed_end = self.committed_end.max(found.end);
+                Ok(())
+            }
+        }
+    }
+
+    /// A member can't read what it publishes.
+    pub(crate) fn unreadable(&self, member: u8, at: Lsn, why: &str) -> Checked {
+        violated(NAME, format!("member {member} can't read its durable log at {at}: {why}"))
+    }
+
+    /// The last committed record that starts at or below this LSN.
+    pub(crate) fn record_below(&self, lsn: Lsn) -> Option<Lsn> {
+        self.committed.range(..=lsn).next_back().map(|(start, _)| *start)
+    }
+}

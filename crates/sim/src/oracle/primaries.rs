@@ -1,0 +1,24 @@
+//! One primary for each epoch: nobody else leads or acknowledges in it (I-3), and none leads an epoch older than one that a quorum has promised
+//! before it began.
+
+use windlass::Epoch;
+
+use super::{Checked, Oracle, violated};
+
+const NAME: &str = "one primary per epoch";
+
+impl Oracle {
+    /// A member leads this epoch, or acknowledges in it.
+    pub(crate) fn leads(&mut self, member: u8, epoch: Epoch) -> Checked {
+        let known = *self.primaries.entry(epoch).or_insert(member);
+        if known == member {
+            return Ok(());
+        }
+        violated(NAME, format!("members {known} and {member} both lead {epoch:?}"))
+    }
+
+    /// How many epochs had a primary.
+    pub(crate) fn tenures(&self) -> u64 {
+        u64::try_from(self.primaries.len()).unwrap_or(0)
+    }
+}

@@ -1,0 +1,32 @@
+//! Revoked means revoked (I-5): once a member's promise has left it, no byte lands in its memory on behalf of an older epoch; and a promise is
+//! never taken back, also not by a crash.
+
+use windlass::Epoch;
+
+use super::{Checked, Oracle, violated};
+
+const NAME: &str = "revoked means revoked";
+
+impl Oracle {
+    /// A member's word that it has promised leaves it.
+    pub(crate) fn promises(&mut self, member: u8, epoch: Epoch) {
+        let known = self.promises.entry(member).or_insert(epoch);
+        *known = (*known).max(epoch);
+    }
+
+    /// A member was opened with this promise on its medium.
+    pub(crate) fn opened_with(&self, member: u8, promised: Epoch) -> Checked {
+        match self.promises.get(&member) {
+            Some(told) if *told > promised => violated(
+                NAME,
+                format!("member {member} told others that it has promised {told:?} and opens with {promised:?}"),
+            ),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// What the fabric saw land where it may not.
+    pub(crate) fn landed(&self, what: String) -> Checked {
+        violated(NAME, what)
+    }
+}

@@ -1,0 +1,85 @@
+//! One seed: faults for a while, then healing, then the group must come back to life.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::coverage::Coverage;
+use crate::fabric::MS;
+use crate::oracle::Violation;
+use crate::setting::Setting;
+use crate::world::World;
+
+/// How long a healed group may take until it is whole again, in virtual time.
+const LIVENESS: u64 = 20_000 * MS;
+/// How long clients go on after the faults.
+const CALM: u64 = 300 * MS;
+
+/// How a seed went.
+#[derive(Debug)]
+pub struct Report {
+    /// The seed.
+    pub seed: u64,
+    /// What did not hold.
+    pub violation: Option<Violation>,
+    /// What was counted.
+    pub coverage: Coverage,
+    /// Turns of drivers, disk work, frames, requests: everything that happened but timers that found nothing to do.
+    pub events: u64,
+    /// Records acknowledged, at any level.
+    pub acknowledged: u64,
+    /// Commits that ended as unknown.
+    pub unknown: u64,
+    /// Epochs that had a primary.
+    pub tenures: u64,
+    /// The time of the world at the end, in nanoseconds.
+    pub virtual_ns: u64,
+    /// A hash of everything that happened, and how many lines it has.
+    pub digest: (u64, u64),
+    /// The lines, if they were asked for.
+    pub lines: Vec<String>,
+}
+
+/// Runs a seed. A panic in the code under test is a violation like any other.
+#[must_use]
+pub fn run(seed: u64, keeps_lines: bool) -> Report {
+    run_with(seed, Setting::of(seed), keeps_lines)
+}
+
+/// Runs a seed in a setting of its own.
+#[must_use]
+pub fn run_with(seed: u64, setting: Setting, keeps_lines: bool) -> Report {
+    let mut world = World::new(seed, setting.clone(), keeps_lines);
+    let caught = catch_unwind(AssertUnwindSafe(|| live(&mut world, &setting)));
+    if let Err(cause) = caught {
+        let what = cause
+            .downcast_ref::<String>()
+            .cloned()
+            .or_else(|| cause.downcast_ref::<&str>().map(|text| (*text).to_owned()))
+            .unwrap_or_else(|| "a panic without words".to_owned());
+        world.violation.get_or_insert(Violation { invariant: "nothing panics", what });
+    }
+    Report {
+        seed,
+        violation: world.violation.take(),
+        coverage: std::mem::take(&mut world.coverage),
+        events: world.events,
+        acknowledged: world.oracle.acknowledged_count,
+        unknown: world.oracle.unknown_count,
+        tenures: world.oracle.tenures(),
+        virtual_ns: world.now,
+        digest: world.trace.digest(),
+        lines: world.trace.take(),
+    }
+}
+
+fn live(world: &mut World, setting: &Setting) {
+    let start = world.now;
+    world.run(start + setting.faulty_ns);
+    if world.violation.is_some() {
+        return;
+    }
+    world.heal();
+    crate::oracle::liveness::comes_back(world, CALM, LIVENESS);
+    if world.violation.is_none() {
+        world.finish();
+    }
+}

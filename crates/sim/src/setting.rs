@@ -1,0 +1,192 @@
+//! What differs from seed to seed: the group, its limits, the load, and which faults there are. Each fault has a switch and a probability of its own;
+//! a seed switches some on and leaves others off, so that what one fault hides another run shows.
+//!
+//! The default stays within what the durability levels promise: at most a minority of the disks is ever lost, and where the
+//! group allows `Replicated` at most a minority of the members has lost its memory at any time.
+
+use windlass::engine::{Limits, Timing};
+
+use crate::fabric::{FabricFaults, MS};
+use crate::random::Random;
+
+/// A member's log has segments of this size, in bytes.
+pub const SEGMENT_BYTES: u64 = 64 << 10;
+
+/// One run's setting.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// How many members the group has.
+    pub members: u8,
+    /// Whether the group allows the level `Replicated`.
+    pub replicated_allowed: bool,
+    /// The engine's sizes.
+    pub limits: Limits,
+    /// The engine's times.
+    pub timing: Timing,
+    /// For how long there are faults, in nanoseconds.
+    pub faulty_ns: u64,
+    /// The mean time between two appends, in nanoseconds.
+    pub append_ns: u64,
+    /// The mean time between two of the faults in [`Setting::process`], in nanoseconds.
+    pub fault_ns: u64,
+    /// Faults of the fabric.
+    pub fabric: FabricFaults,
+    /// Faults of the control plane.
+    pub control: ControlFaults,
+    /// Faults that the world strikes with, each with its weight.
+    pub process: Vec<(Strike, u32)>,
+    /// How much the members' clocks run fast or slow at most, in millionths.
+    pub drift_millionths: u64,
+}
+
+/// Probabilities in millionths.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ControlFaults {
+    /// A frame is delivered twice, for each.
+    pub duplicated: u32,
+    /// The connection is lost, for each frame.
+    pub lost: u32,
+}
+
+/// A fault that the world strikes with.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Strike {
+    /// A process dies.
+    Kill,
+    /// The primary's process dies.
+    KillPrimary,
+    /// A member is killed as soon as it comes into some step of a takeover.
+    KillInTakeover,
+    /// A machine loses power: of what was not flushed some is lost, some kept, some torn.
+    PowerLoss,
+    /// All machines lose power.
+    PowerLossEverywhere,
+    /// A process stands still for a while.
+    Pause,
+    /// The primary's process stands still for a while, long enough to be replaced.
+    PausePrimary,
+    /// Nothing gets through between two members, in one direction or both.
+    Cut,
+    /// A member is cut off from all others, in one direction or both.
+    CutOff,
+    /// Everything that is cut is mended.
+    Mend,
+    /// A fabric connection breaks.
+    BreakConnection,
+    /// A control connection is lost.
+    LoseControl,
+    /// A member's fabric and processor are slow for a while.
+    SlowMember,
+    /// A member's disk is slow for a while.
+    SlowDisk,
+    /// A flush fails once, and the next one would succeed.
+    FlushFails,
+    /// A read fails once.
+    ReadFails,
+    /// A disk is full for a while.
+    DiskFull,
+    /// A member is down while one of its superblock's copies is damaged.
+    SuperblockDamaged,
+    /// A member comes back with an empty disk.
+    DiskEmptied,
+    /// An operator makes a member primary by hand.
+    Promote,
+    /// An operator hands the tenure over.
+    HandOver,
+    /// An operator makes the primary resign.
+    Resign,
+}
+
+impl Strike {
+    /// All of them with their weights.
+    pub const ALL: &[(Strike, u32)] = &[
+        (Strike::Kill, 6),
+        (Strike::KillPrimary, 8),
+        (Strike::KillInTakeover, 10),
+        (Strike::PowerLoss, 8),
+        (Strike::PowerLossEverywhere, 2),
+        (Strike::Pause, 6),
+        (Strike::PausePrimary, 6),
+        (Strike::Cut, 6),
+        (Strike::CutOff, 6),
+        (Strike::Mend, 14),
+        (Strike::BreakConnection, 8),
+        (Strike::LoseControl, 6),
+        (Strike::SlowMember, 5),
+        (Strike::SlowDisk, 5),
+        (Strike::FlushFails, 4),
+        (Strike::ReadFails, 3),
+        (Strike::DiskFull, 3),
+        (Strike::SuperblockDamaged, 3),
+        (Strike::DiskEmptied, 1),
+        (Strike::Promote, 4),
+        (Strike::HandOver, 4),
+        (Strike::Resign, 2),
+    ];
+}
+
+impl Setting {
+    /// The setting of a seed.
+    #[must_use]
+    pub fn of(seed: u64) -> Setting {
+        let mut random = Random::new(seed ^ 0x5e77_1496);
+        let members = if random.percent(30) { 5 } else { 3 };
+        let replicated_allowed = random.percent(50);
+        let limits = Limits {
+            batch_bytes: pick(&mut random, &[4096, 5000, 64 << 10]),
+            batches_in_flight: pick(&mut random, &[1, 1, 3]),
+            notice_slots: pick(&mut random, &[2, 4, 16]),
+            segments_ahead: pick(&mut random, &[1, 2]),
+            retention_bytes: pick(&mut random, &[2 * SEGMENT_BYTES, 8 * SEGMENT_BYTES, 1 << 30]),
+            fetch_bytes: pick(&mut random, &[4096, 64 << 10]),
+            flush_lag_bytes: pick(&mut random, &[1, 4096, 1 << 20]),
+        };
+        let timing = Timing {
+            heartbeat_ns: 10 * MS,
+            suspicion_ns: 80 * MS,
+            backoff_ns: 10 * MS,
+            stall_ns: 300 * MS,
+            retry_ns: 20 * MS,
+            flush_idle_ns: 10 * MS,
+        };
+        let fabric = FabricFaults {
+            delayed: sometimes(&mut random, 2_000),
+            completed_early: sometimes(&mut random, 200_000),
+            landed_in_pieces: sometimes(&mut random, 500_000),
+            landed_after_invalidation: sometimes(&mut random, 500_000),
+            failed_but_done: sometimes(&mut random, 500_000),
+            receiver_not_ready: sometimes(&mut random, 300),
+            completion_lost: sometimes(&mut random, 300),
+            misplaced: if replicated_allowed { 0 } else { sometimes(&mut random, 1_000) },
+            broken: sometimes(&mut random, 300),
+        };
+        let control = ControlFaults {
+            duplicated: sometimes(&mut random, 50_000),
+            lost: sometimes(&mut random, 2_000),
+        };
+        let process = Strike::ALL.iter().copied().filter(|_| random.percent(70)).collect();
+        Setting {
+            members,
+            replicated_allowed,
+            limits,
+            timing,
+            faulty_ns: 2_000 * MS,
+            append_ns: random.range(200_000, 900_000),
+            fault_ns: random.range(30 * MS, 150 * MS),
+            fabric,
+            control,
+            process,
+            drift_millionths: pick(&mut random, &[0, 1_000, 50_000]),
+        }
+    }
+}
+
+fn pick<T: Copy>(random: &mut Random, choices: &[T]) -> T {
+    choices[random.index(choices.len())]
+}
+
+/// A probability up to this one, or none.
+fn sometimes(random: &mut Random, most: u32) -> u32 {
+    let drawn = u32::try_from(random.range(1, u64::from(most) + 1)).unwrap_or(most);
+    if random.percent(60) { drawn } else { 0 }
+}

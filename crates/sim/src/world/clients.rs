@@ -1,0 +1,307 @@
+//! The group's clients: appenders at mixed levels, readers that follow in every role, and one that trims.
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+
+use windlass::{Appended, Commit, CommitError, Committed, Epoch, Level, Log, Lsn, ReadError};
+use windlass_log::RecordKind;
+
+use super::{What, World};
+use crate::coverage::Mark;
+use crate::fabric::MS;
+use crate::oracle::{Checked, Content, batch_hash, hash_of, violated};
+
+/// Commits that one member's clients wait for at most.
+const WAITING_MAX: usize = 400;
+
+/// A commit that somebody waits for.
+pub(super) struct Pending {
+    commit: Pin<Box<Commit>>,
+    member: usize,
+    life: u64,
+    epoch: Epoch,
+    start: Lsn,
+    end: Lsn,
+    level: Level,
+}
+
+/// Says which commit may go on.
+struct Bell {
+    number: u64,
+    rung: Arc<Mutex<Vec<u64>>>,
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Bell>) {
+        self.rung.lock().unwrap_or_else(PoisonError::into_inner).push(self.number);
+    }
+}
+
+/// What an append of this number has, `bytes` long and not below 8.
+fn payload(number: u64, bytes: usize) -> Vec<u8> {
+    let mut payload = number.to_le_bytes().to_vec();
+    let mut word = number;
+    while payload.len() < bytes {
+        word = word.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31) ^ 0x5bd1_e995;
+        payload.extend_from_slice(&word.to_le_bytes());
+    }
+    payload.truncate(bytes.max(8));
+    payload
+}
+
+/// Whether bytes that were read are what an append had.
+fn is_whole(found: &[u8]) -> bool {
+    let Some(number) = found.get(..8).and_then(|number| number.try_into().ok()).map(u64::from_le_bytes) else {
+        return false;
+    };
+    payload(number, found.len()) == found
+}
+
+impl World {
+    /// Somebody appends a few records.
+    pub(super) fn append_some(&mut self) {
+        if !self.is_busy {
+            return;
+        }
+        let after = self.random.range(self.setting.append_ns / 2, self.setting.append_ns * 3 / 2);
+        self.plan(after, What::Append);
+        let leaders = self.leaders();
+        if leaders.is_empty() {
+            return;
+        }
+        let at = leaders[self.random.index(leaders.len())];
+        let member = &self.members[at];
+        let Some(log) = member.log.clone() else { return };
+        let waiting = self.pending.values().filter(|pending| pending.member == at).count();
+        if member.paused_until > self.now || waiting > WAITING_MAX {
+            return;
+        }
+        member.clock.set(member.local(self.now));
+        for _ in 0..self.random.range(1, 4) {
+            self.events += 1;
+            self.append(at, &log);
+        }
+        self.wake(at);
+    }
+
+    fn append(&mut self, at: usize, log: &Log) {
+        let bytes = match self.random.range(0, 40) {
+            0 => self.random.range(2_000, 12_000),
+            1 => 8,
+            _ => self.random.range(8, 300),
+        };
+        let bytes = usize::try_from(bytes).unwrap_or(8);
+        self.next_append += 1;
+        let number = self.next_append << 8;
+        let (appended, kind, hash) = match self.random.range(0, 20) {
+            0 => {
+                let items: Vec<Vec<u8>> = (0..3).map(|item| payload(number + item, bytes / 3)).collect();
+                let items: Vec<&[u8]> = items.iter().map(Vec::as_slice).collect();
+                (log.append_batch(&items), RecordKind::Batch, batch_hash(items.iter().copied()))
+            }
+            1 => {
+                // A reservation that is given up leaves filler.
+                if let Ok(reservation) = log.reserve(bytes) {
+                    drop(reservation);
+                    self.mark(Mark::ReservationDropped);
+                }
+                return;
+            }
+            2 => {
+                let payload = payload(number, bytes);
+                let appended = log.reserve(payload.len()).map(|mut reservation| {
+                    reservation.write(0, &payload);
+                    reservation.publish()
+                });
+                (appended, RecordKind::Data, hash_of(&payload))
+            }
+            _ => {
+                let payload = payload(number, bytes);
+                (log.append(&payload), RecordKind::Data, hash_of(&payload))
+            }
+        };
+        let Ok(appended) = appended else { return self.mark(Mark::AppendRefused) };
+        let epoch = log.info().epoch;
+        let content = Content { end: appended.end, epoch, kind, hash };
+        let checked = self.oracle.appended(appended.start, content);
+        self.check(checked);
+        self.commit(at, log, epoch, &appended);
+    }
+
+    fn commit(&mut self, at: usize, log: &Log, epoch: Epoch, appended: &Appended) {
+        let level = match self.random.range(0, 20) {
+            0 => Level::Buffered,
+            1 | 2 => Level::Local,
+            3..=8 if self.setting.replicated_allowed => Level::Replicated,
+            _ => Level::Durable,
+        };
+        self.next_append += 1;
+        let number = self.next_append;
+        let pending = Pending {
+            commit: Box::pin(log.commit(appended.end, level)),
+            member: at,
+            life: self.members[at].life,
+            epoch,
+            start: appended.start,
+            end: appended.end,
+            level,
+        };
+        self.pending.insert(number, pending);
+        self.ask_pending(number);
+    }
+
+    /// Asks the commits that were woken.
+    pub(super) fn settle_pending(&mut self) {
+        loop {
+            let rung = std::mem::take(&mut *self.rung.lock().unwrap_or_else(PoisonError::into_inner));
+            if rung.is_empty() {
+                return;
+            }
+            for number in rung {
+                self.ask_pending(number);
+            }
+        }
+    }
+
+    fn ask_pending(&mut self, number: u64) {
+        let Some(pending) = self.pending.get_mut(&number) else { return };
+        let waker = Waker::from(Arc::new(Bell { number, rung: Arc::clone(&self.rung) }));
+        let polled = pending.commit.as_mut().poll(&mut Context::from_waker(&waker));
+        let Poll::Ready(answer) = polled else { return };
+        if let Some(pending) = self.pending.remove(&number) {
+            let checked = self.answered(&pending, answer);
+            self.check(checked);
+        }
+    }
+
+    /// A commit's answer reaches its client.
+    fn answered(&mut self, pending: &Pending, answer: Result<Committed, CommitError>) -> Checked {
+        let id = self.members[pending.member].id;
+        match answer {
+            Ok(committed) if committed.end() < pending.end => violated(
+                "levels",
+                format!("a commit up to {} was answered with {committed:?}", pending.end),
+            ),
+            Ok(committed) => {
+                self.oracle.leads(id, pending.epoch)?;
+                if self.members[pending.member].life == pending.life {
+                    self.members[pending.member].floors.acknowledged(committed.level(), pending.end);
+                }
+                match pending.level {
+                    Level::Buffered | Level::Local => {
+                        self.mark(Mark::AcknowledgedHere);
+                        self.oracle.acknowledge_here(pending.epoch, pending.start)
+                    }
+                    Level::Replicated => {
+                        self.mark(Mark::AcknowledgedReplicated);
+                        self.oracle.acknowledge(pending.epoch, pending.start)
+                    }
+                    Level::Durable => {
+                        self.mark(Mark::AcknowledgedDurable);
+                        self.oracle.acknowledge(pending.epoch, pending.start)
+                    }
+                }
+            }
+            Err(error @ (CommitError::NoGroup | CommitError::BeyondTail { .. })) => {
+                violated("levels", format!("a commit of what was appended was answered with: {error}"))
+            }
+            Err(
+                CommitError::Failed { .. }
+                | CommitError::Fenced { .. }
+                | CommitError::Closed { .. }
+                | CommitError::Deadline { .. },
+            ) => {
+                self.mark(Mark::Unknown);
+                self.oracle.not_confirmed(pending.epoch, pending.start);
+                Ok(())
+            }
+        }
+    }
+
+    /// Every member's application reads on, in whatever role; on a primary also the subscription.
+    pub(super) fn read_some(&mut self) {
+        self.plan(3 * MS, What::Read);
+        for at in 0..self.members.len() {
+            self.publish(at);
+            if self.members[at].paused_until <= self.now {
+                self.read(at);
+                self.subscribe(at);
+            }
+        }
+    }
+
+    fn read(&mut self, at: usize) {
+        let member = &mut self.members[at];
+        let (Some(reader), Some(driver)) = (&mut member.reader, &member.driver) else { return };
+        let mut checked = Ok(());
+        for _ in 0..200 {
+            match reader.next() {
+                Ok(record) => {
+                    self.events += 1;
+                    if !is_whole(record.payload) {
+                        let what = format!("member {at} reads other bytes than were appended at {}", record.lsn);
+                        checked = violated("order and content", what);
+                        break;
+                    }
+                }
+                Err(ReadError::Purged { first, .. }) => {
+                    // Where the log was trimmed, or began anew from a checkpoint.
+                    member.reader = driver.read_from(first).ok();
+                    break;
+                }
+                Err(error @ ReadError::Damaged { .. }) => {
+                    checked = violated("committed prefixes agree", format!("member {at} reads: {error}"));
+                    break;
+                }
+                Err(_) => break,
+            }
+        }
+        if let Some(reader) = &member.reader {
+            member.read_to = member.read_to.max(reader.position());
+        }
+        self.check(checked);
+    }
+
+    fn subscribe(&mut self, at: usize) {
+        let member = &self.members[at];
+        let Some(log) = &member.log else { return };
+        let level = if self.setting.replicated_allowed { Level::Replicated } else { Level::Local };
+        member.clock.set(member.local(self.now));
+        // From a record's start that is there: where its application stands.
+        let Ok(mut subscription) = log.subscribe(member.read_to.max(log.info().trimmed), level) else { return };
+        let mut checked = Ok(());
+        for _ in 0..5 {
+            let mut next = pin!(subscription.next());
+            match next.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(Ok(record)) if !is_whole(record.payload) => {
+                    let what = format!("a subscription at {level} reads other bytes at {}", record.lsn);
+                    checked = violated("order and content", what);
+                }
+                Poll::Ready(Ok(_)) => {}
+                Poll::Ready(Err(_)) | Poll::Pending => break,
+            }
+        }
+        self.check(checked);
+    }
+
+    /// The primary's application needs its oldest records no more.
+    pub(super) fn trim_some(&mut self) {
+        let after = self.random.range(20 * MS, 120 * MS);
+        self.plan(after, What::Trim);
+        let leaders = self.leaders();
+        if leaders.is_empty() || !self.is_busy {
+            return;
+        }
+        let at = leaders[self.random.index(leaders.len())];
+        let Some(log) = self.members[at].log.clone() else { return };
+        let keeps = self.random.range(0, 200_000);
+        let wanted = Lsn(log.info().durable.0.saturating_sub(keeps));
+        let Some(to) = self.oracle.record_below(wanted) else { return };
+        if to > log.info().trimmed && log.trim(to).is_ok() {
+            self.mark(Mark::Trimmed);
+            self.wake(at);
+        }
+    }
+}

@@ -1,0 +1,370 @@
+//! A member's lives: opening, running, dying, and the disk that outlives them.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use windlass::driver::{Driver, DriverOptions, Parts};
+use windlass::engine::{Config, Identity, Status};
+use windlass::{Level, Log, LogId, Lsn, MemberId, NodeReader};
+use windlass_log::Geometry;
+use windlass_store::disk::Errno;
+use windlass_store::disk::testing::{Call, Survive, TestDisk};
+use windlass_store::{Founding, Options, Store, Surroundings};
+
+use super::phase::Phase;
+use super::{What, World};
+use crate::coverage::Mark;
+use crate::fabric::{MS, SimFabric};
+use crate::oracle::Floors;
+use crate::parts::{SimClock, SimControl, SimExecutor};
+use crate::random::Random;
+use crate::setting::{SEGMENT_BYTES, Setting, Strike};
+
+pub(super) type SimDriver = Driver<SimFabric, TestDisk, SimClock, SimControl, SimExecutor>;
+
+/// One member.
+pub(super) struct Member {
+    pub(super) id: u8,
+    pub(super) disk: TestDisk,
+    pub(super) driver: Option<SimDriver>,
+    /// While it is primary.
+    pub(super) log: Option<Log>,
+    pub(super) control: SimControl,
+    pub(super) clock: SimClock,
+    pub(super) identity: Option<Identity>,
+    /// Counts openings and deaths: what was planned for an earlier one does not happen.
+    pub(super) life: u64,
+    /// When its driver is to take its next turn.
+    pub(super) step_at: u64,
+    pub(super) paused_until: u64,
+    /// How many times as long everything here takes, and everything of its disk.
+    pub(super) slowness: u64,
+    pub(super) disk_slowness: u64,
+    pub(super) lane_free_at: [u64; 3],
+    pub(super) phase: Phase,
+    pub(super) before: Option<Status>,
+    /// Published as durable and looked at up to here.
+    pub(super) published: Lsn,
+    pub(super) is_publish_due: bool,
+    /// Its application reads on here.
+    pub(super) reader: Option<NodeReader>,
+    pub(super) read_to: Lsn,
+    pub(super) floors: Floors,
+    /// Its memory was lost, and it may not have caught up since.
+    pub(super) has_lost_memory: bool,
+    lost_power: bool,
+    /// Its disk was lost: it stays out.
+    pub(super) is_emptied: bool,
+    /// The next opening finds a read error.
+    pub(super) read_fails: bool,
+    /// The superblock was not being written when it died: both copies are whole.
+    pub(super) has_whole_superblock: bool,
+    boot: u64,
+    incarnation: u64,
+    offset_ns: u64,
+    drift: i64,
+}
+
+fn options() -> Options {
+    Options { retention_bytes: 16 * SEGMENT_BYTES, segments_ahead: 2, ..Options::default() }
+}
+
+impl Member {
+    pub(super) fn new(id: u8, random: &mut Random, setting: &Setting) -> Member {
+        let incarnation = 100 + u64::from(id);
+        let drift = random.range(0, 2 * setting.drift_millionths + 1);
+        let drift = i64::try_from(drift).unwrap_or(0) - i64::try_from(setting.drift_millionths).unwrap_or(0);
+        Member {
+            id,
+            disk: made(id, incarnation),
+            driver: None,
+            log: None,
+            control: SimControl::default(),
+            clock: SimClock::default(),
+            identity: None,
+            life: 0,
+            step_at: u64::MAX,
+            paused_until: 0,
+            slowness: 1,
+            disk_slowness: 1,
+            lane_free_at: [0; 3],
+            phase: Phase::Idle,
+            before: None,
+            published: Lsn(0),
+            is_publish_due: false,
+            reader: None,
+            read_to: Lsn(0),
+            floors: Floors::default(),
+            has_lost_memory: false,
+            lost_power: false,
+            is_emptied: false,
+            read_fails: false,
+            has_whole_superblock: false,
+            boot: 1,
+            incarnation,
+            offset_ns: random.range(0, 1_000_000 * MS),
+            drift,
+        }
+    }
+
+    /// This member's clock at a time of the world: it runs fast or slow.
+    pub(super) fn local(&self, now: u64) -> u64 {
+        let skewed = i128::from(now) + i128::from(now) * i128::from(self.drift) / 1_000_000;
+        self.offset_ns + u64::try_from(skewed).unwrap_or(0)
+    }
+
+    /// The time of the world until this clock has gone on by `local_ns`, not less.
+    pub(super) fn until(&self, local_ns: u64) -> u64 {
+        let scaled = i128::from(local_ns) * 1_000_000 / i128::from(1_000_000 + self.drift);
+        u64::try_from(scaled).unwrap_or(0) + 1
+    }
+
+    /// Whether its engine has stopped until it is opened again.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.driver.as_ref().is_some_and(|driver| driver.status().stopped.is_some())
+    }
+
+    pub(super) fn status(&self) -> Option<Status> {
+        self.driver.as_ref().map(Driver::status)
+    }
+
+    fn around(&self) -> Surroundings {
+        let mut boot_id = [7; 16];
+        boot_id[..8].copy_from_slice(&self.boot.to_le_bytes());
+        Surroundings { boot_id, incarnation: self.incarnation }
+    }
+}
+
+/// A new member's folder.
+fn made(id: u8, incarnation: u64) -> TestDisk {
+    let disk = TestDisk::new();
+    let founding = Founding {
+        log_id: LogId([5; 16]),
+        member: MemberId(id),
+        incarnation,
+        segment_bytes: SEGMENT_BYTES,
+        epoch: None,
+        // What the driver encodes for a member that has met nobody.
+        configuration: vec![1, 0, 0],
+    };
+    let around = Surroundings { boot_id: [7; 16], incarnation };
+    drop(Store::create(disk.clone(), &founding, &around, &options()).expect("an empty disk takes a log"));
+    disk
+}
+
+impl World {
+    /// A member's process starts.
+    pub(super) fn open(&mut self, at: usize) {
+        if self.members[at].driver.is_some() {
+            return;
+        }
+        let breaks_off = self.is_faulty && self.has(Strike::Kill) && self.random.percent(20);
+        let member = &mut self.members[at];
+        if breaks_off {
+            let steps = member.disk.steps();
+            member.disk.stop_at(steps + self.random.range(0, 30));
+        }
+        if std::mem::take(&mut member.read_fails) {
+            member.disk.fail(Call::Read, self.random.range(0, 6), Errno::IO);
+        }
+        let opened = Store::open(member.disk.clone(), &member.around(), &options());
+        let (store, opened) = match opened {
+            Ok(opened) => opened,
+            Err(error) => return self.opening_failed(at, &error.to_string()),
+        };
+        if let Err(error) = store.begin() {
+            drop(store);
+            return self.opening_failed(at, &error.to_string());
+        }
+        member.disk.stop_at(u64::MAX);
+        let superblock = store.superblock();
+        member.life += 1;
+        let identity = Identity {
+            incarnation: superblock.incarnation,
+            opening: superblock.generation,
+            nonce: self.random.number(),
+        };
+        let tail = opened.tail;
+        let checked = member.floors.opened(member.id, tail, member.lost_power).and_then(|()| {
+            let is_same = !member.is_emptied;
+            if is_same { self.oracle.opened_with(member.id, superblock.promised) } else { Ok(()) }
+        });
+        member.lost_power = false;
+        member.floors.forget();
+        member.clock.set(member.local(self.now));
+        member.control = SimControl::default();
+        member.identity = Some(identity);
+        member.step_at = u64::MAX;
+        member.lane_free_at = [self.now; 3];
+        member.phase = Phase::Idle;
+        member.before = None;
+        member.published = superblock.trimmed;
+        let parts = Parts {
+            fabric: self.fabric.fabric(member.id),
+            store: Arc::new(store),
+            opened,
+            clock: member.clock.clone(),
+            control: member.control.clone(),
+            executor: SimExecutor::default(),
+        };
+        let config = Config {
+            me: MemberId(member.id),
+            identity,
+            voters: (0..self.setting.members).map(MemberId).collect(),
+            geometry: Geometry::new(SEGMENT_BYTES).expect("a power of two"),
+            replicated_allowed: self.setting.replicated_allowed,
+            seed: self.random.number(),
+            timing: self.setting.timing,
+            limits: self.setting.limits,
+        };
+        let options = DriverOptions {
+            config,
+            level: Level::Durable,
+            retention_bytes: 64 * SEGMENT_BYTES,
+            reservation_limit: Duration::from_secs(5),
+            logger: slog::Logger::root(slog::Discard, slog::o!()),
+        };
+        let driver = match Driver::new(parts, options) {
+            Ok(driver) => driver,
+            Err(error) => return self.opening_failed(at, &error.to_string()),
+        };
+        member.read_to = member.read_to.max(superblock.trimmed);
+        member.reader = driver.read_from(member.read_to).ok();
+        member.driver = Some(driver);
+        self.check(checked);
+        self.say(format_args!("m{at} opens with a log up to {tail}"));
+        self.joined(at);
+        self.wake(at);
+    }
+
+    fn opening_failed(&mut self, at: usize, why: &str) {
+        self.say(format_args!("m{at} does not open: {why}"));
+        let member = &self.members[at];
+        let was_cut_short = member.disk.stopped();
+        let loses_power = was_cut_short && self.random.percent(50) && self.may_lose_memory(at);
+        self.mark(if was_cut_short { Mark::CrashInRecovery } else { Mark::ReadFailed });
+        let survive = self.survive();
+        let member = &mut self.members[at];
+        member.life += 1;
+        if loses_power {
+            member.disk = member.disk.after_power_loss(survive);
+            member.boot += 1;
+            member.has_lost_memory = true;
+            member.lost_power = true;
+            self.mark(Mark::PowerLost);
+        } else {
+            member.disk = member.disk.after_kill();
+        }
+        if !self.is_faulty && !was_cut_short {
+            let what = format!("member {at} does not open after everything is healed: {why}");
+            self.check(crate::oracle::violated("liveness", what));
+        }
+        let after = self.random.range(MS, 20 * MS);
+        self.plan(after, What::Open { member: at });
+    }
+
+    /// What a loss of power leaves of what was not flushed.
+    fn survive(&mut self) -> Survive {
+        match self.random.range(0, 6) {
+            0 => Survive::Nothing,
+            1 => Survive::Everything,
+            _ => Survive::Seeded(self.random.number()),
+        }
+    }
+
+    /// A member's process dies; without power what was not flushed may be gone.
+    pub(super) fn die(&mut self, at: usize, has_power: bool) {
+        if self.members[at].driver.is_none() {
+            return;
+        }
+        self.publish(at);
+        let phase = self.members[at].phase;
+        let work = self.random.range(0, 8);
+        let survive = self.survive();
+        let member = &mut self.members[at];
+        member.life += 1;
+        member.log = None;
+        member.reader = None;
+        member.has_whole_superblock = true;
+        if let Some(mut driver) = member.driver.take() {
+            let executor = driver.executor_mut();
+            member.has_whole_superblock = !executor.is_busy(1);
+            if work < 6 {
+                // The disk was in the middle of something.
+                let steps = member.disk.steps();
+                member.disk.stop_at(steps + work);
+                for lane in 0..3 {
+                    if executor.is_busy(lane) {
+                        executor.work(lane);
+                    }
+                }
+            }
+            drop(driver);
+        }
+        if has_power {
+            member.disk = member.disk.after_kill();
+        } else {
+            member.disk = member.disk.after_power_loss(survive);
+            member.boot += 1;
+            member.has_lost_memory = true;
+            member.lost_power = true;
+        }
+        self.mark(if has_power { Mark::Killed } else { Mark::PowerLost });
+        self.mark(phase.mark(has_power));
+        self.say(format_args!("m{at} dies, {phase:?}{}", if has_power { "" } else { ", without power" }));
+        self.left(at);
+        self.settle_pending();
+    }
+
+    /// Whether a member may lose its memory now, within what the group's levels promise.
+    pub(super) fn may_lose_memory(&mut self, at: usize) -> bool {
+        if !self.setting.replicated_allowed {
+            return true;
+        }
+        let mut lost = 1;
+        for other in 0..self.members.len() {
+            let member = &mut self.members[other];
+            if let Some(driver) = &member.driver
+                && member.has_lost_memory
+                && !member.is_emptied
+                && driver.store().superblock().caught_up
+            {
+                member.has_lost_memory = false;
+            }
+            lost += usize::from(other != at && (member.has_lost_memory || member.is_emptied));
+        }
+        lost <= (self.members.len() - 1) / 2
+    }
+
+    /// A member that is down comes back with an empty disk.
+    pub(super) fn empty_disk(&mut self, at: usize) {
+        let incarnation = self.random.number() | 1;
+        let member = &mut self.members[at];
+        member.incarnation = incarnation;
+        member.disk = made(member.id, incarnation);
+        member.is_emptied = true;
+        member.has_lost_memory = true;
+        member.floors.forget();
+        member.read_to = Lsn(0);
+    }
+
+    /// A member that is down has one of its superblock's copies damaged.
+    pub(super) fn damage_superblock(&mut self, at: usize) -> bool {
+        let pick = self.random.number();
+        let member = &self.members[at];
+        if member.driver.is_some() || !member.has_whole_superblock {
+            return false;
+        }
+        let bytes = u64::try_from(member.disk.read_file("superblock").len()).unwrap_or(0);
+        let copy = bytes / 2 * (pick & 1);
+        let mask = u8::try_from(1 + (pick >> 8) % 255).unwrap_or(1);
+        member.disk.flip("superblock", copy + (pick >> 16) % 152, mask);
+        true
+    }
+
+    /// The members that do something now.
+    pub(super) fn running(&self) -> VecDeque<usize> {
+        (0..self.members.len()).filter(|at| self.members[*at].driver.is_some()).collect()
+    }
+}

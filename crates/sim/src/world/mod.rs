@@ -1,0 +1,307 @@
+//! The world: members, what lies between them, their clients, and one queue of events on virtual time.
+//!
+//! Everything happens in the order of time and, at one time, in the order in which it was planned; every choice comes from one generator. So a seed is a
+//! run, byte for byte, as long as the code is the same.
+//!
+//! * [`member`]: a member's lives: opening, dying, the medium under it; * [`step`]: one turn of a driver, and what comes of it;
+//! * [`control`]: the control connections; * [`clients`]: appenders, readers, trimmers; * [`strike`]: the faults;
+//! * [`phase`]: where in a takeover a member stands.
+
+mod clients;
+mod control;
+mod member;
+mod phase;
+mod step;
+mod strike;
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::sync::{Arc, Mutex};
+
+use windlass::Lsn;
+use windlass::engine::{Role, Status};
+
+use self::clients::Pending;
+use self::control::Pair;
+use self::member::Member;
+use self::phase::Phase;
+use crate::coverage::{Coverage, Mark};
+use crate::fabric::{FabricFaults, FabricNet, MS};
+use crate::oracle::{Checked, Oracle, Violation};
+use crate::random::Random;
+use crate::setting::{ControlFaults, Setting, Strike};
+use crate::trace::Trace;
+
+/// What happens.
+#[derive(Debug)]
+enum What {
+    /// A member's driver takes a turn.
+    Step { member: usize },
+    /// A piece of disk work is done.
+    Disk { member: usize, life: u64, lane: usize },
+    /// Something of a control connection.
+    Control(control::What),
+    /// A member is opened.
+    Open { member: usize },
+    /// A member dies.
+    Die { member: usize, life: u64, has_power: bool },
+    /// The application of a backup has installed the checkpoint that it lacked.
+    Snapshot { member: usize, life: u64, at: Lsn },
+    /// Somebody appends.
+    Append,
+    /// Somebody reads.
+    Read,
+    /// Somebody trims.
+    Trim,
+    /// The world strikes.
+    Strike,
+    /// Something that was slow or full for a while is not any more.
+    Recover { member: usize },
+}
+
+struct Scheduled {
+    at: u64,
+    order: u64,
+    what: What,
+}
+
+impl PartialEq for Scheduled {
+    fn eq(&self, other: &Scheduled) -> bool {
+        self.order == other.order
+    }
+}
+
+impl Eq for Scheduled {}
+
+impl PartialOrd for Scheduled {
+    fn partial_cmp(&self, other: &Scheduled) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Scheduled {
+    fn cmp(&self, other: &Scheduled) -> Ordering {
+        (self.at, self.order).cmp(&(other.at, other.order))
+    }
+}
+
+/// A group, and everything around it.
+pub(crate) struct World {
+    pub(crate) now: u64,
+    pub(crate) events: u64,
+    pub(crate) oracle: Oracle,
+    pub(crate) trace: Trace,
+    pub(crate) coverage: Coverage,
+    pub(crate) violation: Option<Violation>,
+    random: Random,
+    setting: Setting,
+    fabric: FabricNet,
+    queue: BinaryHeap<Reverse<Scheduled>>,
+    order: u64,
+    members: Vec<Member>,
+    pairs: BTreeMap<(u8, u8), Pair>,
+    cut: BTreeSet<(u8, u8)>,
+    /// There are faults.
+    is_faulty: bool,
+    /// Clients ask for more.
+    is_busy: bool,
+    /// Whoever comes into this step of a takeover dies.
+    armed: Option<Phase>,
+    pending: BTreeMap<u64, Pending>,
+    rung: Arc<Mutex<Vec<u64>>>,
+    next_append: u64,
+    touched: Vec<u8>,
+}
+
+impl World {
+    /// A group of new members, all of them opening.
+    pub(crate) fn new(seed: u64, setting: Setting, keeps_trace: bool) -> World {
+        let mut random = Random::new(seed);
+        let fabric = FabricNet::timed(random.number());
+        let members = (0..setting.members).map(|id| Member::new(id, &mut random, &setting)).collect();
+        let mut world = World {
+            now: 1_000 * MS,
+            events: 0,
+            oracle: Oracle::default(),
+            trace: Trace::new(keeps_trace),
+            coverage: Coverage::default(),
+            violation: None,
+            random,
+            fabric,
+            queue: BinaryHeap::new(),
+            order: 0,
+            members,
+            pairs: BTreeMap::new(),
+            cut: BTreeSet::new(),
+            is_faulty: true,
+            is_busy: true,
+            armed: None,
+            pending: BTreeMap::new(),
+            rung: Arc::default(),
+            next_append: 0,
+            touched: Vec::new(),
+            setting,
+        };
+        world.fabric.set_faults(world.setting.fabric);
+        world.make_pairs();
+        for member in 0..world.members.len() {
+            let after = world.random.range(0, MS);
+            world.plan(after, What::Open { member });
+        }
+        world.plan(MS, What::Append);
+        world.plan(2 * MS, What::Read);
+        world.plan(50 * MS, What::Trim);
+        let first = 200 * MS + world.setting.fault_ns;
+        world.plan(first, What::Strike);
+        world
+    }
+
+    fn plan(&mut self, after: u64, what: What) {
+        self.order += 1;
+        self.queue.push(Reverse(Scheduled { at: self.now + after, order: self.order, what }));
+    }
+
+    fn say(&mut self, line: std::fmt::Arguments<'_>) {
+        self.trace.say(self.now, line);
+    }
+
+    /// Notes what did not hold; the first such thing ends the run.
+    pub(crate) fn note(&mut self, checked: Checked) {
+        self.check(checked);
+    }
+
+    fn check(&mut self, checked: Checked) {
+        if let Err(violation) = checked
+            && self.violation.is_none()
+        {
+            self.say(format_args!("VIOLATION {violation}"));
+            self.violation = Some(violation);
+        }
+    }
+
+    /// Goes on until `until`, or a violation.
+    pub(crate) fn run(&mut self, until: u64) {
+        while self.violation.is_none() {
+            let planned = self.queue.peek().map_or(u64::MAX, |Reverse(next)| next.at);
+            let of_fabric = self.fabric.next_at().unwrap_or(u64::MAX);
+            let next = planned.min(of_fabric);
+            if next > until {
+                break;
+            }
+            self.now = self.now.max(next);
+            if of_fabric <= planned {
+                self.fabric_moves();
+            } else if let Some(Reverse(scheduled)) = self.queue.pop() {
+                self.happen(scheduled.what);
+            }
+        }
+        self.now = self.now.max(until);
+    }
+
+    fn fabric_moves(&mut self) {
+        let mut touched = std::mem::take(&mut self.touched);
+        self.events += self.fabric.advance(self.now, &mut touched);
+        self.trace.note(self.now, u64::try_from(touched.len()).unwrap_or(0));
+        for member in touched.drain(..) {
+            self.wake(usize::from(member));
+        }
+        self.touched = touched;
+        if let Some(what) = self.fabric.take_violation() {
+            let checked = self.oracle.landed(what);
+            self.check(checked);
+        }
+    }
+
+    fn happen(&mut self, what: What) {
+        match what {
+            What::Step { member } => self.step(member),
+            What::Disk { member, life, lane } => self.disk_done(member, life, lane),
+            What::Control(what) => {
+                self.events += 1;
+                self.control(what);
+            }
+            What::Open { member } => {
+                self.events += 1;
+                self.open(member);
+            }
+            What::Die { member, life, has_power } => {
+                if self.members[member].life == life {
+                    self.die(member, has_power);
+                }
+            }
+            What::Snapshot { member, life, at } => self.snapshot_installed(member, life, at),
+            What::Append => self.append_some(),
+            What::Read => self.read_some(),
+            What::Trim => self.trim_some(),
+            What::Strike => self.strike(),
+            What::Recover { member } => self.recover(member),
+        }
+    }
+
+    /// Faults end; everything comes back and stays.
+    pub(crate) fn heal(&mut self) {
+        self.say(format_args!("everything is healed"));
+        self.is_faulty = false;
+        self.armed = None;
+        self.fabric.set_faults(FabricFaults::default());
+        self.setting.control = ControlFaults::default();
+        self.mend();
+        for member in 0..self.members.len() {
+            self.recover(member);
+            self.members[member].paused_until = 0;
+            self.wake(member);
+            if self.members[member].is_stopped() {
+                self.die(member, true);
+            }
+            if self.members[member].driver.is_none() {
+                self.plan(MS, What::Open { member });
+            }
+        }
+    }
+
+    /// No more appends.
+    pub(crate) fn quiet(&mut self) {
+        self.is_busy = false;
+    }
+
+    /// Where the members stand that run and whose disk was never emptied.
+    pub(crate) fn statuses(&self) -> Vec<Option<Status>> {
+        let whole = self.members.iter().filter(|member| !member.is_emptied);
+        whole.map(|member| member.driver.as_ref().map(windlass::driver::Driver::status)).collect()
+    }
+
+    /// Whether exactly one member leads, all others follow it, and each has and knows all that is committed.
+    pub(crate) fn is_whole(&self) -> bool {
+        let statuses = self.statuses();
+        let leaders = statuses.iter().flatten().filter(|status| status.role == Role::Primary).count();
+        let end = statuses.iter().flatten().map(|status| status.tail).max().unwrap_or_default();
+        let is_whole = |status: &Option<Status>| {
+            status.is_some_and(|status| status.durable == end && status.tail == end && !status.damaged)
+        };
+        leaders == 1 && statuses.iter().all(is_whole) && self.pending.is_empty()
+    }
+
+    /// Everything there is to compare once the run is over.
+    pub(crate) fn finish(&mut self) {
+        for member in 0..self.members.len() {
+            self.publish(member);
+            if self.violation.is_none() && !self.members[member].is_emptied {
+                self.check_whole_log(member);
+                self.ask_outcomes(member);
+            }
+        }
+        let checked = self.oracle.all_committed().and_then(|()| self.oracle.nothing_left_out());
+        self.check(checked);
+        let counts = self.fabric.take_counts();
+        self.coverage.merge(counts);
+    }
+
+    /// What switches a fault on for the regression of a seed: struck whenever the world's generator says so.
+    fn has(&self, strike: Strike) -> bool {
+        self.setting.process.iter().any(|(of, _)| *of == strike)
+    }
+
+    fn mark(&mut self, mark: Mark) {
+        self.coverage.add(mark);
+    }
+}

@@ -1,0 +1,368 @@
+//! One turn of a member's driver, and what comes of it.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use windlass::control::Frame;
+use windlass::driver::DriverEvent;
+use windlass::engine::{Event, Message, Role};
+use windlass::store::Read;
+use windlass::{Epoch, Lsn, MemberId, Outcome};
+use windlass_log::RecordKind;
+
+use super::phase::Phase;
+use super::{What, World};
+use crate::coverage::Mark;
+use crate::fabric::{MS, US};
+use crate::oracle::unknown::Answer;
+use crate::oracle::{Content, batch_hash, hash_of, watermarks};
+use crate::setting::Strike;
+
+/// A driver takes a turn at least so often.
+const TURN_MAX: u64 = 50 * MS;
+
+impl World {
+    /// A member's driver has a reason to take a turn.
+    pub(super) fn wake(&mut self, at: usize) {
+        let member = &mut self.members[at];
+        if member.driver.is_none() {
+            return;
+        }
+        let after = self.random.range(US, 12 * US) * member.slowness;
+        let wanted = (self.now + after).max(member.paused_until);
+        if wanted < member.step_at {
+            member.step_at = wanted;
+            self.plan(wanted - self.now, What::Step { member: at });
+        }
+    }
+
+    pub(super) fn step(&mut self, at: usize) {
+        let now = self.now;
+        let member = &mut self.members[at];
+        // Another turn was planned before this one.
+        if member.step_at != now {
+            return;
+        }
+        member.step_at = u64::MAX;
+        if member.paused_until > now {
+            member.step_at = member.paused_until;
+            let after = member.paused_until - now;
+            return self.plan(after, What::Step { member: at });
+        }
+        let local = member.local(now);
+        member.clock.set(local);
+        let Some(driver) = &mut member.driver else { return };
+        self.events += 1;
+        let worked = driver.step().unwrap_or(false);
+        let status = driver.status();
+        let timeout = driver.poll_timeout();
+        let mut events = Vec::new();
+        while let Some(event) = driver.poll_event() {
+            events.push(event);
+        }
+        while let Some(lane) = self.members[at].driver.as_mut().and_then(|driver| driver.executor_mut().fresh()) {
+            self.submitted(at, lane);
+        }
+        self.trace.note(now, status.tail.0 ^ status.durable.0.rotate_left(20) ^ status.promised.to_bits().rotate_left(40));
+        let checked = watermarks::check(self.members[at].id, self.members[at].before.as_ref(), &status);
+        self.check(checked);
+        if status.durable > self.members[at].published {
+            self.members[at].is_publish_due = true;
+        }
+        self.members[at].before = Some(status);
+        self.send_all(at);
+        for event in events {
+            self.event(at, event);
+        }
+        self.settle_pending();
+        if self.members[at].driver.is_none() {
+            return;
+        }
+        if worked {
+            return self.wake(at);
+        }
+        let member = &self.members[at];
+        let after = timeout.map_or(TURN_MAX, |timeout| member.until(timeout.saturating_sub(local)).min(TURN_MAX));
+        let wanted = now + after;
+        if wanted < member.step_at {
+            self.members[at].step_at = wanted;
+            self.plan(after, What::Step { member: at });
+        }
+    }
+
+    /// Work for the disk: how long it takes.
+    fn submitted(&mut self, at: usize, lane: usize) {
+        let takes = match lane {
+            0 => self.random.range(40 * US, 300 * US),
+            1 => self.random.range(150 * US, 900 * US),
+            _ => self.random.range(100 * US, 1_500 * US),
+        };
+        let now = self.now;
+        let member = &mut self.members[at];
+        let free_at = member.lane_free_at[lane].max(now) + takes * member.disk_slowness;
+        member.lane_free_at[lane] = free_at;
+        let life = member.life;
+        if member.disk_slowness > 1 {
+            self.mark(Mark::SlowDisk);
+        }
+        self.plan(free_at - now, What::Disk { member: at, life, lane });
+    }
+
+    pub(super) fn disk_done(&mut self, at: usize, life: u64, lane: usize) {
+        let member = &mut self.members[at];
+        if member.life != life {
+            return;
+        }
+        if let Some(driver) = &mut member.driver {
+            self.events += 1;
+            driver.executor_mut().work(lane);
+            self.wake(at);
+        }
+    }
+
+    fn event(&mut self, at: usize, event: DriverEvent) {
+        match event {
+            DriverEvent::Role { role, epoch, log } => {
+                self.say(format_args!("m{at} is {role:?} in {epoch}"));
+                self.members[at].log = log;
+                self.enter_role(at, role);
+                match role {
+                    Role::Primary => self.tenure(at, epoch),
+                    Role::Backup | Role::Candidate => {}
+                    Role::Sealing => self.mark(Mark::Sealed),
+                    Role::Stopped => self.stopped(at),
+                }
+            }
+            DriverEvent::SteppedDown { epoch, reason } => {
+                self.say(format_args!("m{at} has stepped down from {epoch}: {reason}"));
+                self.mark(Mark::SteppedDown);
+                self.members[at].log = None;
+            }
+            DriverEvent::Engine(event) => self.engine_event(at, event),
+        }
+    }
+
+    fn engine_event(&mut self, at: usize, event: Event) {
+        match event {
+            Event::Stopped { reason } => {
+                self.say(format_args!("m{at} has stopped: {reason}"));
+                self.stopped(at);
+            }
+            Event::SnapshotNeeded { from, .. } => {
+                self.say(format_args!("m{at} needs a snapshot at {from}"));
+                let life = self.members[at].life;
+                self.plan(2 * MS, What::Snapshot { member: at, life, at: from });
+            }
+            Event::Refused { peer, reason } => {
+                self.mark(Mark::Refused);
+                self.say(format_args!("m{at} refuses m{}: {reason}", peer.0));
+                let is_emptied = self.members[at].is_emptied || self.members[usize::from(peer.0)].is_emptied;
+                if !is_emptied {
+                    let what = format!("member {at} refuses member {}, whose disk was never lost: {reason}", peer.0);
+                    self.check(crate::oracle::violated("liveness", what));
+                }
+            }
+            Event::HandoverFailed { to } => self.say(format_args!("m{at} could not hand over to m{}", to.0)),
+            Event::Undecided { epoch, reason } => {
+                self.mark(Mark::Undecided);
+                self.say(format_args!("m{at} can't choose in {epoch}: {reason}"));
+            }
+            Event::Role { .. } | Event::Peer { .. } => {}
+        }
+    }
+
+    /// A member can't go on: somebody restarts it.
+    fn stopped(&mut self, at: usize) {
+        let after = self.random.range(MS, 50 * MS);
+        let life = self.members[at].life;
+        self.mark(Mark::Stopped);
+        self.plan(after, What::Die { member: at, life, has_power: true });
+    }
+
+    pub(super) fn snapshot_installed(&mut self, at: usize, life: u64, lsn: Lsn) {
+        let member = &mut self.members[at];
+        if member.life != life {
+            return;
+        }
+        if let Some(driver) = &mut member.driver {
+            driver.ask(windlass::engine::Input::SnapshotInstalled { at: lsn });
+            self.mark(Mark::Snapshot);
+            self.wake(at);
+        }
+    }
+
+    /// A tenure begins: its log holds everything that was acknowledged before.
+    fn tenure(&mut self, at: usize, epoch: Epoch) {
+        self.mark(Mark::Tenure);
+        let id = self.members[at].id;
+        let checked = self.oracle.leads(id, epoch);
+        self.check(checked);
+        self.members[at].floors.forget();
+        self.check_whole_log(at);
+    }
+
+    /// Reads a member's whole log, up to its tail, and looks for all that was acknowledged.
+    pub(super) fn check_whole_log(&mut self, at: usize) {
+        let member = &self.members[at];
+        let Some(driver) = &member.driver else { return };
+        let status = driver.status();
+        let (trimmed, tail) = (driver.store().trimmed(), status.tail);
+        let mut reader = driver.store().reader(trimmed);
+        let mut found = BTreeMap::new();
+        loop {
+            match reader.next(tail) {
+                Ok(Read::Record(record)) => {
+                    let content = content(record.end, &record.header, record.payload);
+                    found.insert(record.header.lsn, content);
+                }
+                Ok(Read::AtEnd { .. }) => break,
+                // Trimmed meanwhile, or a read that was made to fail: what it does not say is not known.
+                Err(windlass::store::ReadError::Purged { .. } | windlass::store::ReadError::Disk(_)) => return,
+                Err(error) => {
+                    let checked = self.oracle.unreadable(member.id, reader.at(), &error.to_string());
+                    return self.check(checked);
+                }
+            }
+        }
+        let found = RefCell::new(found);
+        let look = |lsn: Lsn| found.borrow().get(&lsn).copied();
+        let checked = self.oracle.holds_all(member.id, status.promised, trimmed, &look);
+        self.check(checked);
+    }
+
+    /// Looks at what a member has published as durable since.
+    pub(super) fn publish(&mut self, at: usize) {
+        let member = &mut self.members[at];
+        let Some(driver) = &member.driver else { return };
+        if !std::mem::take(&mut member.is_publish_due) {
+            return;
+        }
+        let durable = driver.status().durable;
+        let from = member.published.max(driver.store().trimmed());
+        let mut reader = driver.store().reader(from);
+        let mut checked = Ok(());
+        member.published = from;
+        while checked.is_ok() && member.published < durable {
+            match reader.next(durable) {
+                Ok(Read::Record(record)) => {
+                    let content = content(record.end, &record.header, record.payload);
+                    checked = self.oracle.published(member.id, record.header.lsn, content);
+                    member.published = record.end;
+                }
+                Ok(Read::AtEnd { .. }) => break,
+                Err(windlass::store::ReadError::Purged { first, .. }) => {
+                    member.published = first;
+                    reader.seek(first);
+                }
+                Err(windlass::store::ReadError::Disk(_)) => {
+                    member.is_publish_due = true;
+                    break;
+                }
+                Err(error) => checked = self.oracle.unreadable(member.id, member.published, &error.to_string()),
+            }
+        }
+        self.check(checked);
+    }
+
+    /// Asks a member what became of all that was ever appended.
+    pub(super) fn ask_outcomes(&mut self, at: usize) {
+        let Some(driver) = &self.members[at].driver else { return };
+        let (id, trimmed) = (self.members[at].id, driver.store().trimmed());
+        let mut all = Ok(());
+        for (epoch, start) in self.oracle.questions(trimmed) {
+            let answer = match driver.outcome(epoch, start) {
+                Outcome::Committed => Answer::Committed,
+                Outcome::Cut => Answer::Cut,
+                Outcome::Unknown | Outcome::Purged => Answer::Open,
+            };
+            all = all.and_then(|()| self.oracle.answered(id, (epoch, start), answer));
+        }
+        self.check(all);
+    }
+
+    /// Everything that a driver has sent goes on its way.
+    fn send_all(&mut self, at: usize) {
+        loop {
+            let next = self.members[at].control.wire().outbox.pop_front();
+            let Some((to, frame)) = next else { return };
+            self.look_at_frame(at, &frame);
+            self.send(at, to, &frame);
+        }
+    }
+
+    /// What leaves a member says where it stands, and binds it.
+    fn look_at_frame(&mut self, at: usize, frame: &Frame) {
+        let id = self.members[at].id;
+        match frame {
+            Frame::Offer { session, endpoint, .. } | Frame::Accept { session, endpoint, .. } => {
+                self.fabric.serves(endpoint, session.epoch.to_bits());
+            }
+            Frame::Engine(message) => {
+                if let Message::Promise { epoch, .. } = &**message {
+                    self.oracle.promises(id, *epoch);
+                    self.fabric.promised(id, epoch.to_bits());
+                }
+                self.sends(at, message);
+            }
+            Frame::Ping | Frame::Keys { .. } | Frame::AcknowledgeKey { .. } | Frame::Broken { .. } => {}
+        }
+    }
+
+    fn enter_role(&mut self, at: usize, role: Role) {
+        match role {
+            Role::Sealing => self.enter(at, Phase::Sealing),
+            Role::Primary => self.enter(at, Phase::Starting),
+            Role::Stopped => self.enter(at, Phase::Idle),
+            Role::Backup => {
+                if self.members[at].phase.is_of_a_primary() {
+                    self.enter(at, Phase::Idle);
+                }
+            }
+            Role::Candidate => {}
+        }
+    }
+
+    /// A member comes into another step.
+    pub(super) fn enter(&mut self, at: usize, phase: Phase) {
+        let member = &mut self.members[at];
+        if std::mem::replace(&mut member.phase, phase) == phase || self.armed != Some(phase) {
+            return;
+        }
+        self.armed = None;
+        let life = self.members[at].life;
+        let after = self.random.range(0, 1_200 * US);
+        let may = self.may_lose_memory(at) && self.has(Strike::PowerLoss);
+        let has_power = !may || self.random.percent(50);
+        self.plan(after, What::Die { member: at, life, has_power });
+    }
+
+    /// An operator, by hand.
+    pub(super) fn ask(&mut self, at: usize, input: windlass::engine::Input) {
+        if let Some(driver) = &mut self.members[at].driver {
+            driver.ask(input);
+            self.wake(at);
+        }
+    }
+
+    /// Who leads, as far as members say.
+    pub(super) fn leaders(&self) -> Vec<usize> {
+        (0..self.members.len()).filter(|at| self.members[*at].log.is_some()).collect()
+    }
+
+    /// Another member than this one.
+    pub(super) fn other(&mut self, at: usize) -> MemberId {
+        let step = 1 + self.random.index(self.members.len() - 1);
+        MemberId(self.members[(at + step) % self.members.len()].id)
+    }
+}
+
+fn content(end: Lsn, header: &windlass_log::RecordHeader, payload: Option<&[u8]>) -> Content {
+    let (kind, payload) = (header.kind, payload.unwrap_or_default());
+    let hash = match kind {
+        // A pad's body is zeros; a segment's start says the same of all that comes before.
+        RecordKind::Pad => 0,
+        RecordKind::Batch => batch_hash(windlass_log::batch_items(payload, header.lsn).map_while(Result::ok).map(|(_, item)| item)),
+        RecordKind::Data | RecordKind::SegmentStart | RecordKind::EpochStart | RecordKind::Configuration => hash_of(payload),
+    };
+    Content { end, epoch: header.epoch, kind, hash }
+}

@@ -1,0 +1,210 @@
+//! The faults that the world strikes with, within what the durability levels promise.
+
+use windlass::engine::{Input, StopReason};
+use windlass_store::disk::Errno;
+use windlass_store::disk::testing::Call;
+
+use super::phase::Phase;
+use super::{What, World};
+use crate::coverage::Mark;
+use crate::fabric::MS;
+use crate::setting::Strike;
+
+impl World {
+    /// One of the setting's faults, by weight.
+    pub(super) fn strike(&mut self) {
+        if !self.is_faulty {
+            return;
+        }
+        let after = self.random.range(self.setting.fault_ns / 4, self.setting.fault_ns * 7 / 4);
+        self.plan(after, What::Strike);
+        let sum: u32 = self.setting.process.iter().map(|(_, weight)| weight).sum();
+        if sum == 0 {
+            return;
+        }
+        let mut drawn = self.random.range(0, u64::from(sum));
+        let struck = self.setting.process.iter().find(|(_, weight)| {
+            let is_it = drawn < u64::from(*weight);
+            drawn = drawn.saturating_sub(u64::from(*weight));
+            is_it
+        });
+        if let Some((strike, _)) = struck.copied() {
+            self.events += 1;
+            self.struck(strike);
+        }
+    }
+
+    /// A member that runs; the primary if it is asked for and there is one.
+    fn victim(&mut self, is_primary: bool) -> Option<usize> {
+        let leaders = self.leaders();
+        if is_primary && !leaders.is_empty() {
+            return Some(leaders[self.random.index(leaders.len())]);
+        }
+        let running = self.running();
+        if running.is_empty() { None } else { Some(running[self.random.index(running.len())]) }
+    }
+
+    fn struck(&mut self, strike: Strike) {
+        let at = self.random.index(self.members.len());
+        match strike {
+            Strike::Kill | Strike::KillPrimary => {
+                if let Some(at) = self.victim(strike == Strike::KillPrimary) {
+                    self.die_for_a_while(at, true);
+                }
+            }
+            Strike::KillInTakeover => {
+                self.armed = Some(Phase::STRUCK[self.random.index(Phase::STRUCK.len())]);
+            }
+            Strike::PowerLoss => {
+                if let Some(at) = self.victim(false)
+                    && self.may_lose_memory(at)
+                {
+                    self.die_for_a_while(at, false);
+                }
+            }
+            Strike::PowerLossEverywhere => {
+                if !self.setting.replicated_allowed {
+                    self.mark(Mark::PowerLostEverywhere);
+                    for at in self.running() {
+                        self.die_for_a_while(at, false);
+                    }
+                }
+            }
+            Strike::Pause | Strike::PausePrimary => {
+                if let Some(at) = self.victim(strike == Strike::PausePrimary) {
+                    let longest = if strike == Strike::Pause { 100 * MS } else { 400 * MS };
+                    let pause = self.random.range(2 * MS, longest);
+                    self.members[at].paused_until = self.now + pause;
+                    self.mark(Mark::Paused);
+                    self.say(format_args!("m{at} stands still for {} ms", pause / MS));
+                }
+            }
+            Strike::Cut | Strike::CutOff => self.cut_some(at, strike == Strike::CutOff),
+            Strike::Mend => self.mend(),
+            Strike::BreakConnection => {
+                let pick = self.random.number();
+                self.fabric.break_some(pick);
+            }
+            Strike::LoseControl => {
+                let other = self.other(at);
+                self.mark(Mark::ControlLost);
+                let id = self.members[at].id;
+                self.lose(id, other.0);
+            }
+            Strike::SlowMember => {
+                let times = self.random.range(5, 60);
+                self.members[at].slowness = times;
+                let id = self.members[at].id;
+                self.fabric.set_slowness(id, times);
+                self.recover_later(at);
+            }
+            Strike::SlowDisk => {
+                self.members[at].disk_slowness = self.random.range(10, 200);
+                self.recover_later(at);
+            }
+            Strike::FlushFails => self.flush_fails(at),
+            Strike::ReadFails => self.members[at].read_fails = true,
+            Strike::DiskFull => {
+                let disk = &self.members[at].disk;
+                disk.set_capacity(Some(disk.used_bytes() + self.random.range(0, 100_000)));
+                self.mark(Mark::DiskFull);
+                self.say(format_args!("m{at}'s disk is full"));
+                self.recover_later(at);
+            }
+            Strike::SuperblockDamaged => {
+                if let Some(at) = self.victim(false) {
+                    self.die_for_a_while(at, true);
+                    if self.damage_superblock(at) {
+                        self.mark(Mark::SuperblockDamaged);
+                        self.say(format_args!("m{at}'s superblock has a damaged copy"));
+                    }
+                }
+            }
+            Strike::DiskEmptied => self.lose_disk(at),
+            Strike::Promote => {
+                self.mark(Mark::Promoted);
+                self.ask(at, Input::Suspect);
+            }
+            Strike::HandOver => {
+                if let Some(at) = self.leaders().first().copied() {
+                    let to = self.other(at);
+                    self.mark(Mark::HandedOver);
+                    self.ask(at, Input::Handover { to });
+                }
+            }
+            Strike::Resign => {
+                if let Some(at) = self.leaders().first().copied() {
+                    self.mark(Mark::Resigned);
+                    self.ask(at, Input::Resign { reason: StopReason::Asked });
+                }
+            }
+        }
+    }
+
+    fn die_for_a_while(&mut self, at: usize, has_power: bool) {
+        self.die(at, has_power);
+        let after = self.random.range(MS, 250 * MS);
+        self.plan(after, What::Open { member: at });
+    }
+
+    fn cut_some(&mut self, at: usize, from_all: bool) {
+        let id = self.members[at].id;
+        let chosen = self.other(at).0;
+        let both_ways = self.random.percent(50);
+        let outward = self.random.percent(50);
+        for other in 0..self.setting.members {
+            if other == id || !(from_all || other == chosen) {
+                continue;
+            }
+            if both_ways || outward {
+                self.cut(id, other);
+            }
+            if both_ways || !outward {
+                self.cut(other, id);
+            }
+        }
+        let whom = if from_all { "all".to_owned() } else { format!("m{chosen}") };
+        let how = if both_ways { "both ways" } else { "one way" };
+        self.mark(if both_ways { Mark::Cut } else { Mark::CutOneWay });
+        self.say(format_args!("m{at} is cut off from {whom}, {how}"));
+    }
+
+    fn flush_fails(&mut self, at: usize) {
+        let disk = &self.members[at].disk;
+        let call = if self.random.percent(70) { Call::FlushRange } else { Call::Sync };
+        disk.fail(call, self.random.range(0, 4), Errno::IO);
+        self.mark(Mark::FlushFailed);
+        self.say(format_args!("m{at}'s disk will fail a flush"));
+    }
+
+    /// A disk is lost, if a majority keeps its own: that member stays out for good.
+    fn lose_disk(&mut self, at: usize) {
+        let emptied = self.members.iter().filter(|member| member.is_emptied).count();
+        let is_within = emptied < (self.members.len() - 1) / 2 && self.may_lose_memory(at);
+        if !is_within || self.members[at].is_emptied || self.oracle.tenures() == 0 {
+            return;
+        }
+        self.die(at, false);
+        self.empty_disk(at);
+        self.mark(Mark::DiskEmptied);
+        self.say(format_args!("m{at} comes back with an empty disk"));
+        self.plan(5 * MS, What::Open { member: at });
+    }
+
+    fn recover_later(&mut self, at: usize) {
+        let after = self.random.range(30 * MS, 300 * MS);
+        self.plan(after, What::Recover { member: at });
+    }
+
+    pub(super) fn recover(&mut self, at: usize) {
+        let member = &mut self.members[at];
+        member.slowness = 1;
+        member.disk_slowness = 1;
+        member.disk.set_capacity(None);
+        if !self.is_faulty {
+            member.read_fails = false;
+        }
+        let id = member.id;
+        self.fabric.set_slowness(id, 1);
+    }
+}
