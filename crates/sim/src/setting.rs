@@ -160,10 +160,8 @@ impl Setting {
             misplaced: if replicated_allowed { 0 } else { sometimes(&mut random, 1_000) },
             broken: sometimes(&mut random, 300),
         };
-        let control = ControlFaults {
-            duplicated: sometimes(&mut random, 50_000),
-            lost: sometimes(&mut random, 2_000),
-        };
+        let control =
+            ControlFaults { duplicated: sometimes(&mut random, 50_000), lost: sometimes(&mut random, 2_000) };
         let process = Strike::ALL.iter().copied().filter(|_| random.percent(70)).collect();
         Setting {
             members,

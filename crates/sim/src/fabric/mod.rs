@@ -141,6 +141,26 @@ impl FabricNet {
         self.state().break_some(pick)
     }
 
+    /// The connections' ends, in a line each.
+    pub(crate) fn told(&self) -> String {
+        let state = self.state();
+        let mut told = String::new();
+        for (number, link) in &state.links {
+            let peer = link.peer.and_then(|peer| state.links.get(&peer)).map(|peer| peer.member);
+            told += &format!(
+                "\n  end {number} of m{} to {peer:?}: {:?}, {} queued, under way {}, {} executed, {} used, {} receives",
+                link.member,
+                link.state,
+                link.sends.len(),
+                link.is_under_way,
+                link.executed.len(),
+                link.sends_used,
+                link.receives.len(),
+            );
+        }
+        told
+    }
+
     /// What has happened so far.
     pub(crate) fn take_counts(&self) -> BTreeMap<Mark, u64> {
         self.state().counts.take()

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use windlass_fabric::{
     Access, AllocateError, BindError, BindProblem, Capabilities, Completion, CompletionQueue,
     CompletionQueueError, ConnectError, Connection, ConnectionId, ConnectionOptions, ConnectionState,
-    Counters, CreateError, ErrorCause, Fabric, InvalidateError, Local, Memory, Operation,
-    Outstanding, PollError, PostError, PostProblem, Receive, Region, RegisterError, RemoteKey, RemoteRange,
-    Request, Source, Status, Transfer, Wake, Window, Woken,
+    Counters, CreateError, ErrorCause, Fabric, InvalidateError, Local, Memory, Operation, Outstanding,
+    PollError, PostError, PostProblem, Receive, Region, RegisterError, RemoteKey, RemoteRange, Request,
+    Source, Status, Transfer, Wake, Window, Woken,
 };
 
 use super::FabricNet;
@@ -482,31 +482,31 @@ impl Connection for SimConnection {
 
     fn post_receives(&mut self, receives: &[Receive<'_, SimRegion>]) -> Result<(), PostError> {
         let number = self.number;
-            if receives.is_empty() {
-                return Ok(());
-            }
+        if receives.is_empty() {
+            return Ok(());
+        }
         let mut state = self.net.state();
         let link = state.links.get(&number).expect("it lives until it is destroyed");
-            if matches!(link.seen, ConnectionState::Error(_)) {
-                return Err(PostError { posted: 0, problem: PostProblem::State { state: link.seen } });
+        if matches!(link.seen, ConnectionState::Error(_)) {
+            return Err(PostError { posted: 0, problem: PostProblem::State { state: link.seen } });
+        }
+        let (free, depth) = (link.options.receive_depth - link.receives_used, link.options.receive_depth);
+        if receives.len() > usize::try_from(free).unwrap_or(usize::MAX) {
+            let problem = PostProblem::QueueFull { asked: receives.len(), free, depth };
+            return Err(PostError { posted: 0, problem });
+        }
+        for (posted, receive) in receives.iter().enumerate() {
+            let into = receive.into.as_ref().map(|local| Self::place(local, true)).transpose();
+            let into = into.map_err(|problem| PostError { posted, problem })?;
+            let link = state.links.get_mut(&number).expect("as above");
+            link.receives_used += 1;
+            if matches!(link.state, ConnectionState::Error(_)) {
+                state.complete_receive(number, receive.id, Status::Flushed);
+            } else {
+                link.receives.push_back((receive.id, into));
             }
-            let (free, depth) = (link.options.receive_depth - link.receives_used, link.options.receive_depth);
-            if receives.len() > usize::try_from(free).unwrap_or(usize::MAX) {
-                let problem = PostProblem::QueueFull { asked: receives.len(), free, depth };
-                return Err(PostError { posted: 0, problem });
-            }
-            for (posted, receive) in receives.iter().enumerate() {
-                let into = receive.into.as_ref().map(|local| Self::place(local, true)).transpose();
-                let into = into.map_err(|problem| PostError { posted, problem })?;
-                let link = state.links.get_mut(&number).expect("as above");
-                link.receives_used += 1;
-                if matches!(link.state, ConnectionState::Error(_)) {
-                    state.complete_receive(number, receive.id, Status::Flushed);
-                } else {
-                    link.receives.push_back((receive.id, into));
-                }
-            }
-            Ok(())
+        }
+        Ok(())
     }
 
     fn bind(

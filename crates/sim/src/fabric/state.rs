@@ -204,7 +204,8 @@ impl State {
         if matches!(link.state, ConnectionState::Error(_)) {
             let (opcode, connection) = (posted.opcode(), ConnectionId(end));
             let (id, status) = (posted.id, Status::Flushed);
-            link.done.push_back((Completion { id, connection, opcode, status, bytes: 0, immediate: None }, 1));
+            link.done
+                .push_back((Completion { id, connection, opcode, status, bytes: 0, immediate: None }, 1));
             return self.touch(end);
         }
         link.sends.push_back(posted);
@@ -241,7 +242,8 @@ impl State {
     pub(super) fn complete_receive(&mut self, end: u64, id: u64, status: Status) {
         if let Some(link) = self.links.get_mut(&end) {
             let (connection, opcode) = (ConnectionId(end), Opcode::Receive);
-            link.done.push_back((Completion { id, connection, opcode, status, bytes: 0, immediate: None }, 1));
+            link.done
+                .push_back((Completion { id, connection, opcode, status, bytes: 0, immediate: None }, 1));
             self.touch(end);
         }
     }
@@ -292,7 +294,8 @@ impl State {
         if self.is_automatic {
             self.set_error(peer, ErrorCause::PeerGone);
         } else {
-            let after = if self.random.percent(70) { self.random.range(5 * US, MS) } else { self.give_up_after() };
+            let after =
+                if self.random.percent(70) { self.random.range(5 * US, MS) } else { self.give_up_after() };
             self.gone(peer, after);
         }
     }

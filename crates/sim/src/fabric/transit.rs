@@ -120,7 +120,8 @@ impl State {
     }
 
     fn delay(&mut self, from: u8, to: u8) -> u64 {
-        let times = self.slowness.get(&from).copied().unwrap_or(1).max(self.slowness.get(&to).copied().unwrap_or(1));
+        let times =
+            self.slowness.get(&from).copied().unwrap_or(1).max(self.slowness.get(&to).copied().unwrap_or(1));
         let base = if self.is_automatic { US } else { self.random.range(2 * US, 20 * US) };
         if self.random.happens(self.faults.delayed) {
             self.counts.add(Mark::Delayed);
@@ -241,7 +242,8 @@ impl State {
                 let length = u64::from(into.bytes);
                 let mut bytes = vec![0; usize::try_from(into.bytes).unwrap_or(0)];
                 if !bytes.is_empty() {
-                    let Some((found, offset)) = self.resolve(peer, key, address, length, Access::REMOTE_READ) else {
+                    let Some((found, offset)) = self.resolve(peer, key, address, length, Access::REMOTE_READ)
+                    else {
                         return self.refused(end, peer, posted.id, opcode, Status::RemoteAccess);
                     };
                     found.memory.read(offset, &mut bytes);
@@ -252,7 +254,8 @@ impl State {
             }
             Work::Send { payload, immediate } => {
                 let bytes = payload.take();
-                let Some((id, into)) = self.links.get_mut(&peer).and_then(|peer| peer.receives.pop_front()) else {
+                let Some((id, into)) = self.links.get_mut(&peer).and_then(|peer| peer.receives.pop_front())
+                else {
                     return self.refused(end, peer, posted.id, opcode, Status::ReceiverNotReady);
                 };
                 let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
@@ -294,7 +297,9 @@ impl State {
             return self.landed(end, peer, length, immediate, Some(request));
         }
         let found = self.resolve(peer, key, address, u64::from(length), Access::REMOTE_WRITE);
-        let Some((found, region, offset)) = found.map(|(key, offset)| (Arc::clone(&key.memory), key.region, offset)) else {
+        let Some((found, region, offset)) =
+            found.map(|(key, offset)| (Arc::clone(&key.memory), key.region, offset))
+        else {
             return self.refused(end, peer, request.id, request.opcode, Status::RemoteAccess);
         };
         let window_end = self.keys.get(&key).map_or(0, |key| key.offset + key.bytes);
@@ -357,7 +362,13 @@ impl State {
             let goes_on = landing.is_promised || self.random.happens(self.faults.landed_after_invalidation);
             if !goes_on {
                 if let Some(request) = landing.request {
-                    self.refused(landing.from, landing.target, request.id, request.opcode, Status::RemoteAccess);
+                    self.refused(
+                        landing.from,
+                        landing.target,
+                        request.id,
+                        request.opcode,
+                        Status::RemoteAccess,
+                    );
                 }
                 return;
             }
@@ -388,7 +399,14 @@ impl State {
     }
 
     /// All of a write is there.
-    fn landed(&mut self, end: u64, peer: u64, length: u32, immediate: Option<u32>, request: Option<Executed>) {
+    fn landed(
+        &mut self,
+        end: u64,
+        peer: u64,
+        length: u32,
+        immediate: Option<u32>,
+        request: Option<Executed>,
+    ) {
         if let Some(immediate) = immediate {
             match self.links.get_mut(&peer).and_then(|peer| peer.receives.pop_front()) {
                 Some((id, _)) => self.received(peer, id, Opcode::ReceiveWrite, length, Some(immediate)),
@@ -462,7 +480,9 @@ impl State {
             // Done, and nobody here knows: the answer never came.
             self.counts.add(Mark::FailedButDone);
             self.counts.add(Mark::AnswerCut);
-            let Some(request) = self.links.get_mut(&end).and_then(|link| link.executed.pop_front()) else { return };
+            let Some(request) = self.links.get_mut(&end).and_then(|link| link.executed.pop_front()) else {
+                return;
+            };
             self.complete(end, request.id, request.opcode, Status::PeerGone, 0);
             return self.set_error(end, ErrorCause::RequestFailed);
         }
@@ -520,7 +540,9 @@ impl State {
             }
             if !bytes.is_empty() {
                 let found = self.resolve(peer, key, address, u64::from(length), Access::REMOTE_WRITE);
-                let Some((memory, region, offset)) = found.map(|(key, offset)| (Arc::clone(&key.memory), key.region, offset)) else {
+                let Some((memory, region, offset)) =
+                    found.map(|(key, offset)| (Arc::clone(&key.memory), key.region, offset))
+                else {
                     return;
                 };
                 let mut landing = Landing {
@@ -544,7 +566,9 @@ impl State {
                 self.received(peer, id, Opcode::ReceiveWrite, length, Some(immediate));
             }
             self.counts.add(Mark::FailedButDone);
-            let Some(posted) = self.links.get_mut(&end).and_then(|link| link.sends.pop_front()) else { return };
+            let Some(posted) = self.links.get_mut(&end).and_then(|link| link.sends.pop_front()) else {
+                return;
+            };
             let opcode = posted.opcode();
             let request = Executed { id: posted.id, opcode, bytes: 0, signalled: posted.signalled };
             // It stays unknown to its poster: flushed with the rest, in its place.
@@ -578,6 +602,13 @@ impl State {
                 if landing.is_promised || (is_open && self.random.percent(50)) {
                     self.place(&mut landing, piece);
                 }
+            }
+            let Landing { from, target, length, immediate, request, left, .. } = landing;
+            match request {
+                Some(request) if left > 0 => {
+                    self.refused(from, target, request.id, request.opcode, Status::RemoteAccess);
+                }
+                request => self.landed(from, target, length, immediate, request),
             }
         }
     }

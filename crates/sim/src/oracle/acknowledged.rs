@@ -15,7 +15,10 @@ impl Oracle {
         };
         if append.fate != Fate::Open {
             let fate = append.fate;
-            return violated(NAME, format!("{start} of {epoch:?} is acknowledged after it was told to be {fate:?}"));
+            return violated(
+                NAME,
+                format!("{start} of {epoch:?} is acknowledged after it was told to be {fate:?}"),
+            );
         }
         append.fate = Fate::Acknowledged;
         let content = append.content;
@@ -54,13 +57,18 @@ impl Oracle {
         trimmed: Lsn,
         found: &dyn Fn(Lsn) -> Option<Content>,
     ) -> Checked {
-        let acknowledged = self.acknowledged.range(trimmed..).map(|(start, (content, of))| (start, content, of));
-        let committed = self.committed.range(trimmed..).map(|(start, content)| (start, content, &content.epoch));
+        let acknowledged =
+            self.acknowledged.range(trimmed..).map(|(start, (content, of))| (start, content, of));
+        let committed =
+            self.committed.range(trimmed..).map(|(start, content)| (start, content, &content.epoch));
         for (start, content, of) in acknowledged.chain(committed) {
             if *of < epoch && found(*start).as_ref() != Some(content) {
                 return violated(
                     NAME,
-                    format!("member {member} leads or follows {epoch:?} without {content:?} at {start}: it has {:?}", found(*start)),
+                    format!(
+                        "member {member} leads or follows {epoch:?} without {content:?} at {start}: it has {:?}",
+                        found(*start)
+                    ),
                 );
             }
         }
@@ -72,7 +80,10 @@ impl Oracle {
         for (start, (content, _)) in &self.acknowledged {
             if self.committed.get(start) != Some(content) {
                 let found = self.committed.get(start);
-                return violated(NAME, format!("{content:?} at {start} was acknowledged, committed is {found:?}"));
+                return violated(
+                    NAME,
+                    format!("{content:?} at {start} was acknowledged, committed is {found:?}"),
+                );
             }
         }
         Ok(())

@@ -20,8 +20,8 @@ pub(crate) fn comes_back(world: &mut World, calm: u64, bound: u64) {
         world.run(until);
     }
     if world.violation.is_none() && !is_served(world) {
-        let statuses = world.statuses();
-        let what = format!("nothing is acknowledged {} ms after healing: {statuses:#?}", bound / MS);
+        let statuses = world.told();
+        let what = format!("nothing is acknowledged {} ms after healing: {statuses}", bound / MS);
         return world.note(violated(NAME, what));
     }
     world.quiet();
@@ -30,8 +30,8 @@ pub(crate) fn comes_back(world: &mut World, calm: u64, bound: u64) {
         world.run(until);
     }
     if world.violation.is_none() && !world.is_whole() {
-        let statuses = world.statuses();
-        let what = format!("the group is not whole {} ms after healing: {statuses:#?}", 2 * bound / MS);
+        let statuses = world.told();
+        let what = format!("the group is not whole {} ms after healing: {statuses}", 2 * bound / MS);
         world.note(violated(NAME, what));
     }
 }

@@ -35,7 +35,10 @@ impl Oracle {
             && *epoch == content.epoch
             && append.content.end > start
         {
-            return violated(NAME, format!("{start} was given out inside the append at {before} of {epoch:?}"));
+            return violated(
+                NAME,
+                format!("{start} was given out inside the append at {before} of {epoch:?}"),
+            );
         }
         if self.appends.insert(key, Append { content, fate: Fate::Open }).is_some() {
             return violated(NAME, format!("{start} was given out twice in {:?}", content.epoch));
@@ -48,20 +51,22 @@ impl Oracle {
         match found.kind {
             RecordKind::Data | RecordKind::Batch => match self.appends.get(&(found.epoch, start)) {
                 Some(append) if append.content == *found => Ok(()),
-                Some(append) => {
-                    violated(NAME, format!("committed at {start} is {found:?}, appended was {:?}", append.content))
-                }
+                Some(append) => violated(
+                    NAME,
+                    format!("committed at {start} is {found:?}, appended was {:?}", append.content),
+                ),
                 None => violated(NAME, format!("committed at {start} is {found:?}, which nobody appended")),
             },
-            RecordKind::Pad | RecordKind::SegmentStart | RecordKind::EpochStart | RecordKind::Configuration => {
-                match self.appends.get(&(found.epoch, start)) {
-                    None => Ok(()),
-                    Some(append) => violated(
-                        NAME,
-                        format!("committed at {start} is filler, appended was {:?}", append.content),
-                    ),
-                }
-            }
+            RecordKind::Pad
+            | RecordKind::SegmentStart
+            | RecordKind::EpochStart
+            | RecordKind::Configuration => match self.appends.get(&(found.epoch, start)) {
+                None => Ok(()),
+                Some(append) => violated(
+                    NAME,
+                    format!("committed at {start} is filler, appended was {:?}", append.content),
+                ),
+            },
         }
     }
 
@@ -71,7 +76,10 @@ impl Oracle {
             let inside = self.committed.range(..=*start).next_back();
             let Some((at, record)) = inside else { continue };
             if record.epoch == *epoch && *start < record.end && at != start {
-                return violated(NAME, format!("{append:?} at {start} lies inside the committed record at {at}"));
+                return violated(
+                    NAME,
+                    format!("{append:?} at {start} lies inside the committed record at {at}"),
+                );
             }
             let follows = self.committed.range(*start..).any(|(_, record)| record.epoch == *epoch);
             if follows && !self.committed.contains_key(start) {

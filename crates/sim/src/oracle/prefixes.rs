@@ -16,7 +16,10 @@ impl Oracle {
             }
             None if start < self.committed_end => violated(
                 NAME,
-                format!("member {member} has a record at {start}, inside what is committed up to {}", self.committed_end),
+                format!(
+                    "member {member} has a record at {start}, inside what is committed up to {}",
+                    self.committed_end
+                ),
             ),
             None => {
                 self.ordered(start, &found)?;

@@ -19,7 +19,9 @@ impl Oracle {
         match self.promises.get(&member) {
             Some(told) if *told > promised => violated(
                 NAME,
-                format!("member {member} told others that it has promised {told:?} and opens with {promised:?}"),
+                format!(
+                    "member {member} told others that it has promised {told:?} and opens with {promised:?}"
+                ),
             ),
             Some(_) | None => Ok(()),
         }

@@ -42,12 +42,19 @@ impl Oracle {
         match answer {
             Answer::Committed if !is_in => violated(
                 NAME,
-                format!("member {member} says that {:?} at {start} is committed, and it is not", append.content),
+                format!(
+                    "member {member} says that {:?} at {start} is committed, and it is not",
+                    append.content
+                ),
             ),
-            Answer::Cut if is_in || append.fate == Fate::Acknowledged && self.acknowledged.contains_key(&start) && self.acknowledged[&start].1 == epoch => violated(
-                NAME,
-                format!("member {member} says that {append:?} at {start} was cut"),
-            ),
+            Answer::Cut
+                if is_in
+                    || append.fate == Fate::Acknowledged
+                        && self.acknowledged.contains_key(&start)
+                        && self.acknowledged[&start].1 == epoch =>
+            {
+                violated(NAME, format!("member {member} says that {append:?} at {start} was cut"))
+            }
             Answer::Committed | Answer::Cut | Answer::Open => Ok(()),
         }
     }

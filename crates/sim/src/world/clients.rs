@@ -53,7 +53,8 @@ fn payload(number: u64, bytes: usize) -> Vec<u8> {
 
 /// Whether bytes that were read are what an append had.
 fn is_whole(found: &[u8]) -> bool {
-    let Some(number) = found.get(..8).and_then(|number| number.try_into().ok()).map(u64::from_le_bytes) else {
+    let Some(number) = found.get(..8).and_then(|number| number.try_into().ok()).map(u64::from_le_bytes)
+    else {
         return false;
     };
     payload(number, found.len()) == found
@@ -180,10 +181,9 @@ impl World {
     fn answered(&mut self, pending: &Pending, answer: Result<Committed, CommitError>) -> Checked {
         let id = self.members[pending.member].id;
         match answer {
-            Ok(committed) if committed.end() < pending.end => violated(
-                "levels",
-                format!("a commit up to {} was answered with {committed:?}", pending.end),
-            ),
+            Ok(committed) if committed.end() < pending.end => {
+                violated("levels", format!("a commit up to {} was answered with {committed:?}", pending.end))
+            }
             Ok(committed) => {
                 self.oracle.leads(id, pending.epoch)?;
                 if self.members[pending.member].life == pending.life {
@@ -241,7 +241,8 @@ impl World {
                 Ok(record) => {
                     self.events += 1;
                     if !is_whole(record.payload) {
-                        let what = format!("member {at} reads other bytes than were appended at {}", record.lsn);
+                        let what =
+                            format!("member {at} reads other bytes than were appended at {}", record.lsn);
                         checked = violated("order and content", what);
                         break;
                     }
@@ -270,7 +271,9 @@ impl World {
         let level = if self.setting.replicated_allowed { Level::Replicated } else { Level::Local };
         member.clock.set(member.local(self.now));
         // From a record's start that is there: where its application stands.
-        let Ok(mut subscription) = log.subscribe(member.read_to.max(log.info().trimmed), level) else { return };
+        let Ok(mut subscription) = log.subscribe(member.read_to.max(log.info().trimmed), level) else {
+            return;
+        };
         let mut checked = Ok(());
         for _ in 0..5 {
             let mut next = pin!(subscription.next());

@@ -226,7 +226,7 @@ impl World {
             }
             What::Die { member, life, has_power } => {
                 if self.members[member].life == life {
-                    self.die(member, has_power);
+                    self.die_for_a_while(member, has_power);
                 }
             }
             What::Snapshot { member, life, at } => self.snapshot_installed(member, life, at),
@@ -249,6 +249,7 @@ impl World {
         for member in 0..self.members.len() {
             self.recover(member);
             self.members[member].paused_until = 0;
+            self.members[member].disk.clear_faults();
             self.wake(member);
             if self.members[member].is_stopped() {
                 self.die(member, true);
@@ -268,6 +269,21 @@ impl World {
     pub(crate) fn statuses(&self) -> Vec<Option<Status>> {
         let whole = self.members.iter().filter(|member| !member.is_emptied);
         whole.map(|member| member.driver.as_ref().map(windlass::driver::Driver::status)).collect()
+    }
+
+    /// The members' standing, in a line each.
+    pub(crate) fn told(&self) -> String {
+        let mut told = String::new();
+        for member in &self.members {
+            told += &format!("\n  m{} {:?}, emptied {}: ", member.id, member.phase, member.is_emptied);
+            told += &member.status().map_or("down".to_owned(), |s| {
+                format!(
+                    "{:?}, promised {}, follows {:?}, trimmed {} durable {} replicated {} persisted {} tail {}, damaged {}, {:?}",
+                    s.role, s.promised, s.primary, s.trimmed, s.durable, s.replicated, s.persisted.0, s.tail, s.damaged, s.stopped
+                )
+            });
+        }
+        told + &self.fabric.told()
     }
 
     /// Whether exactly one member leads, all others follow it, and each has and knows all that is committed.

@@ -60,13 +60,19 @@ impl World {
         while let Some(event) = driver.poll_event() {
             events.push(event);
         }
-        while let Some(lane) = self.members[at].driver.as_mut().and_then(|driver| driver.executor_mut().fresh()) {
+        while let Some(lane) =
+            self.members[at].driver.as_mut().and_then(|driver| driver.executor_mut().fresh())
+        {
             self.submitted(at, lane);
         }
-        self.trace.note(now, status.tail.0 ^ status.durable.0.rotate_left(20) ^ status.promised.to_bits().rotate_left(40));
+        self.trace.note(
+            now,
+            status.tail.0 ^ status.durable.0.rotate_left(20) ^ status.promised.to_bits().rotate_left(40),
+        );
         let checked = watermarks::check(self.members[at].id, self.members[at].before.as_ref(), &status);
         self.check(checked);
-        if status.durable > self.members[at].published {
+        let published = self.members[at].driver.as_ref().map(windlass::driver::Driver::published);
+        if published > Some(self.members[at].published) {
             self.members[at].is_publish_due = true;
         }
         self.members[at].before = Some(status);
@@ -82,7 +88,8 @@ impl World {
             return self.wake(at);
         }
         let member = &self.members[at];
-        let after = timeout.map_or(TURN_MAX, |timeout| member.until(timeout.saturating_sub(local)).min(TURN_MAX));
+        let after =
+            timeout.map_or(TURN_MAX, |timeout| member.until(timeout.saturating_sub(local)).min(TURN_MAX));
         let wanted = now + after;
         if wanted < member.step_at {
             self.members[at].step_at = wanted;
@@ -158,7 +165,8 @@ impl World {
                 self.say(format_args!("m{at} refuses m{}: {reason}", peer.0));
                 let is_emptied = self.members[at].is_emptied || self.members[usize::from(peer.0)].is_emptied;
                 if !is_emptied {
-                    let what = format!("member {at} refuses member {}, whose disk was never lost: {reason}", peer.0);
+                    let what =
+                        format!("member {at} refuses member {}, whose disk was never lost: {reason}", peer.0);
                     self.check(crate::oracle::violated("liveness", what));
                 }
             }
@@ -217,7 +225,9 @@ impl World {
                 }
                 Ok(Read::AtEnd { .. }) => break,
                 // Trimmed meanwhile, or a read that was made to fail: what it does not say is not known.
-                Err(windlass::store::ReadError::Purged { .. } | windlass::store::ReadError::Disk(_)) => return,
+                Err(windlass::store::ReadError::Purged { .. } | windlass::store::ReadError::Disk(_)) => {
+                    return;
+                }
                 Err(error) => {
                     let checked = self.oracle.unreadable(member.id, reader.at(), &error.to_string());
                     return self.check(checked);
@@ -237,7 +247,7 @@ impl World {
         if !std::mem::take(&mut member.is_publish_due) {
             return;
         }
-        let durable = driver.status().durable;
+        let durable = driver.published();
         let from = member.published.max(driver.store().trimmed());
         let mut reader = driver.store().reader(from);
         let mut checked = Ok(());
@@ -258,7 +268,9 @@ impl World {
                     member.is_publish_due = true;
                     break;
                 }
-                Err(error) => checked = self.oracle.unreadable(member.id, member.published, &error.to_string()),
+                Err(error) => {
+                    checked = self.oracle.unreadable(member.id, member.published, &error.to_string())
+                }
             }
         }
         self.check(checked);
@@ -361,8 +373,12 @@ fn content(end: Lsn, header: &windlass_log::RecordHeader, payload: Option<&[u8]>
     let hash = match kind {
         // A pad's body is zeros; a segment's start says the same of all that comes before.
         RecordKind::Pad => 0,
-        RecordKind::Batch => batch_hash(windlass_log::batch_items(payload, header.lsn).map_while(Result::ok).map(|(_, item)| item)),
-        RecordKind::Data | RecordKind::SegmentStart | RecordKind::EpochStart | RecordKind::Configuration => hash_of(payload),
+        RecordKind::Batch => batch_hash(
+            windlass_log::batch_items(payload, header.lsn).map_while(Result::ok).map(|(_, item)| item),
+        ),
+        RecordKind::Data | RecordKind::SegmentStart | RecordKind::EpochStart | RecordKind::Configuration => {
+            hash_of(payload)
+        }
     };
     Content { end, epoch: header.epoch, kind, hash }
 }

@@ -141,7 +141,8 @@ impl World {
         }
     }
 
-    fn die_for_a_while(&mut self, at: usize, has_power: bool) {
+    /// A member dies and is started again.
+    pub(super) fn die_for_a_while(&mut self, at: usize, has_power: bool) {
         self.die(at, has_power);
         let after = self.random.range(MS, 250 * MS);
         self.plan(after, What::Open { member: at });

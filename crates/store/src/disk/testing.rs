@@ -190,6 +190,11 @@ impl TestDisk {
         HeldSyncs(self.held.clone())
     }
 
+    /// Nothing that [`TestDisk::fail`] asked for and that has not happened yet happens any more.
+    pub fn clear_faults(&self) {
+        self.state().faults.clear();
+    }
+
     /// How often a call of this kind was made.
     #[must_use]
     pub fn calls(&self, call: Call) -> u64 {

@@ -539,6 +539,12 @@ where
         crate::NodeReader::new(&self.local.store, self.folder.clone(), watch, (Level::Durable, from), false)
     }
 
+    /// Persisted on a quorum, as far as readers of this member are told.
+    #[must_use]
+    pub fn published(&self) -> Lsn {
+        self.port.durable.value()
+    }
+
     /// What became of an append of this epoch at this LSN, as far as this member knows.
     #[must_use]
     pub fn outcome(&self, epoch: Epoch, lsn: Lsn) -> crate::Outcome {
