@@ -13,7 +13,8 @@ use std::time::Instant;
 
 use clap::Parser;
 use windlass_sim::coverage::{Coverage, Mark};
-use windlass_sim::{Report, run};
+use windlass_sim::setting::Setting;
+use windlass_sim::{Report, run, run_with};
 
 /// Lines shown of a seed that failed.
 const LINES: usize = 60;
@@ -29,6 +30,9 @@ struct Arguments {
     /// With --seed: every line instead of the last ones
     #[arg(long, requires = "seed")]
     lines: bool,
+    /// With --seed: switch this fault off (may be given more than once), to see which one matters: a name as in `fabric.broken` or `Kill`
+    #[arg(long, requires = "seed", value_name = "FAULT")]
+    off: Vec<String>,
     /// Run so many seeds
     #[arg(long, default_value_t = 100)]
     seeds: u64,
@@ -55,7 +59,14 @@ fn main() -> ExitCode {
 }
 
 fn one(seed: u64, arguments: &Arguments) -> bool {
-    let report = run(seed, true);
+    let mut setting = Setting::of(seed);
+    for name in &arguments.off {
+        if !setting.switch_off(name) {
+            println!("no fault is called {name}");
+            return false;
+        }
+    }
+    let report = run_with(seed, setting, true);
     let skipped = if arguments.lines { 0 } else { report.lines.len().saturating_sub(LINES) };
     if skipped > 0 {
         println!("... {skipped} lines before (--lines shows them)");

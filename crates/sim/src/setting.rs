@@ -179,6 +179,34 @@ impl Setting {
     }
 }
 
+impl Setting {
+    /// Switches one fault off, by its name: a field of [`FabricFaults`] or [`ControlFaults`] (as `fabric.broken`), or a [`Strike`]. Whether there
+    /// is such a fault.
+    pub fn switch_off(&mut self, name: &str) -> bool {
+        let (fabric, control) = (&mut self.fabric, &mut self.control);
+        let probability = match name {
+            "fabric.delayed" => &mut fabric.delayed,
+            "fabric.completed_early" => &mut fabric.completed_early,
+            "fabric.landed_in_pieces" => &mut fabric.landed_in_pieces,
+            "fabric.landed_after_invalidation" => &mut fabric.landed_after_invalidation,
+            "fabric.failed_but_done" => &mut fabric.failed_but_done,
+            "fabric.receiver_not_ready" => &mut fabric.receiver_not_ready,
+            "fabric.completion_lost" => &mut fabric.completion_lost,
+            "fabric.misplaced" => &mut fabric.misplaced,
+            "fabric.broken" => &mut fabric.broken,
+            "control.duplicated" => &mut control.duplicated,
+            "control.lost" => &mut control.lost,
+            _ => {
+                let is_it = |strike: &Strike| format!("{strike:?}") == name;
+                self.process.retain(|(strike, _)| !is_it(strike));
+                return Strike::ALL.iter().any(|(strike, _)| is_it(strike));
+            }
+        };
+        *probability = 0;
+        true
+    }
+}
+
 fn pick<T: Copy>(random: &mut Random, choices: &[T]) -> T {
     choices[random.index(choices.len())]
 }

@@ -329,7 +329,9 @@ pub(crate) fn open_locked<D: Disk>(
         if unsettled { Some(Unvouched { rewrite_from, tail, bytes: next.encode()?, next }) } else { None };
     let control = Control { file, now };
     let later = options.vouch == Vouch::Later && lone && !copied;
-    let recovered = Recovered { geometry, tail, persisted, control, listing, unvouched, device_bytes_before };
+    let boot_id = around.boot_id;
+    let recovered =
+        Recovered { geometry, tail, persisted, control, listing, unvouched, boot_id, device_bytes_before };
     let (store, rewritten_bytes) = assemble(disk, lock, options, recovered, later)?;
     let opened =
         Opened { tail, chain, verdict, clean, memory_lost, copied, cut, rewritten_bytes, epoch, filesystem };
@@ -521,6 +523,7 @@ struct Recovered<D: Disk> {
     control: Control<D>,
     listing: Listing,
     unvouched: Option<Unvouched>,
+    boot_id: [u8; 16],
     device_bytes_before: Option<u64>,
 }
 
@@ -533,11 +536,13 @@ fn assemble<D: Disk>(
     recovered: Recovered<D>,
     later: bool,
 ) -> Result<(Store<D>, u64), OpenError> {
-    let Recovered { geometry, tail, persisted, control, listing, unvouched, device_bytes_before } = recovered;
+    let Recovered { geometry, tail, persisted, control, listing, unvouched, boot_id, device_bytes_before } =
+        recovered;
     let first = geometry.segment_of(control.now.trimmed);
     let tail_segment = geometry.segment_of(tail);
     let store = Store {
         opener: disk.process_id(),
+        boot_id,
         options: *options,
         geometry,
         log_id: control.now.log_id,

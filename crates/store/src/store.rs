@@ -54,6 +54,8 @@ pub struct Store<D: Disk> {
     pub(crate) geometry: Geometry,
     pub(crate) log_id: LogId,
     pub(crate) opener: u32,
+    /// The machine's boot, as the caller said.
+    pub(crate) boot_id: [u8; 16],
     pub(crate) lock: Mutex<Option<D::Lock>>,
     pub(crate) preparing: Mutex<Preparing>,
     pub(crate) flushing: Mutex<()>,
@@ -232,7 +234,10 @@ impl<D: Disk> Store<D> {
             // also where the clean mark is gone already.
             self.vouch()?;
             if locked(&self.superblock).now.clean.is_some() {
-                self.rewrite(|superblock| superblock.clean = None)?;
+                let boot_id = self.boot_id;
+                // With the boot that it is taken away in: else a kill after a clean stop and a restart of the machine
+                // looks as if memory had been lost.
+                self.rewrite(|superblock| (superblock.clean, superblock.boot_id) = (None, boot_id))?;
             }
             self.running.store(true, Ordering::Release);
         }

@@ -275,7 +275,11 @@ impl World {
     pub(crate) fn told(&self) -> String {
         let mut told = String::new();
         for member in &self.members {
-            told += &format!("\n  m{} {:?}, emptied {}: ", member.id, member.phase, member.is_emptied);
+            let caught_up = member.driver.as_ref().map(|driver| driver.store().superblock().caught_up);
+            told += &format!(
+                "\n  m{} {:?}, emptied {}, lost memory {}, caught up {caught_up:?}: ",
+                member.id, member.phase, member.is_emptied, member.has_lost_memory
+            );
             told += &member.status().map_or("down".to_owned(), |s| {
                 format!(
                     "{:?}, promised {}, follows {:?}, trimmed {} durable {} replicated {} persisted {} tail {}, damaged {}, {:?}",

@@ -108,6 +108,8 @@ impl World {
                 self.enter(at, Phase::Promising);
             }
             Message::Adopt { session, .. } if promised.is_some_and(|promised| promised <= session.epoch) => {
+                // What this member alone stood for may be cut from here on.
+                self.members[at].floors.forget();
                 self.enter(at, Phase::Adopting);
             }
             Message::Adopted { .. } if self.members[at].phase == Phase::Starting => {

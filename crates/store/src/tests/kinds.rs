@@ -795,6 +795,25 @@ fn r_12_a_lone_log_that_was_not_closed_goes_on_in_a_new_epoch_and_a_closed_one_i
 }
 
 #[test]
+fn a_kill_after_a_clean_stop_and_a_restart_of_the_machine_lost_no_memory_r19() {
+    let (disk, log, _) = filled(5);
+    log.close().unwrap();
+    let booted = Surroundings { boot_id: [2; 16], ..AROUND };
+    let (store, opened) = Store::open(disk.clone(), &booted, &options()).unwrap();
+    assert!(opened.clean && !opened.memory_lost);
+    store.begin().unwrap();
+    drop(store);
+    // The process is killed; the machine runs on.
+    let (store, opened) = Store::open(disk.after_kill(), &booted, &options()).unwrap();
+    assert!(!opened.clean && !opened.memory_lost);
+    drop(store);
+    // A machine that really lost its memory in between is still told.
+    let again = Surroundings { boot_id: [3; 16], ..AROUND };
+    let (_store, opened) = Store::open(disk.after_power_loss(Survive::Nothing), &again, &options()).unwrap();
+    assert!(opened.memory_lost);
+}
+
+#[test]
 fn a_copied_folder_is_found_out() {
     let (disk, log, _) = filled(5);
     let epoch = log.handoff.epoch();
