@@ -119,7 +119,7 @@ impl Strike {
         (Strike::DiskFull, 3),
         (Strike::SuperblockDamaged, 3),
         (Strike::DiskEmptied, 1),
-        (Strike::Promote, 4),
+        (Strike::Promote, 8),
         (Strike::HandOver, 4),
         (Strike::Resign, 2),
     ];

@@ -10,7 +10,7 @@ use super::{MS, US};
 use crate::coverage::Mark;
 
 /// Bytes of a packet: what lands as one.
-const PACKET_BYTES: usize = 1024;
+const PACKET_BYTES: usize = 512;
 /// Between two tries of a request that gets no answer.
 const RETRY: u64 = 5 * MS;
 
@@ -349,8 +349,9 @@ impl State {
         let number = self.number();
         let count = landing.pieces.len();
         self.landings.insert(number, landing);
+        let longest = if self.random.percent(20) { 600 * US } else { 40 * US };
         for piece in 0..count {
-            let after = self.random.range(US, 40 * US);
+            let after = self.random.range(US, longest);
             self.schedule(after, What::Land { landing: number, piece });
         }
     }

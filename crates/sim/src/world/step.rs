@@ -342,7 +342,8 @@ impl World {
         }
         self.armed = None;
         let life = self.members[at].life;
-        let after = self.random.range(0, 1_200 * US);
+        let longest = [4 * US, 60 * US, 1_200 * US][self.random.index(3)];
+        let after = self.random.range(0, longest);
         let may = self.may_lose_memory(at) && self.has(Strike::PowerLoss);
         let has_power = !may || self.random.percent(50);
         self.plan(after, What::Die { member: at, life, has_power });

@@ -22,7 +22,7 @@ use windlass_fabric::{
 use windlass_log::{Geometry, Lsn, MemberId, SEGMENT_HEADER_BYTES};
 
 use super::memory::Segment;
-use super::outgoing::{SEND_DEPTH, SessionError};
+use super::outgoing::{Expecting, SEND_DEPTH, SessionError};
 use super::prefetch::Prefetched;
 use super::sessions::{End, Making};
 use super::slots::{self, ACKNOWLEDGEMENT_RECEIVES, Buffer, RETURNED_AT};
@@ -104,6 +104,7 @@ pub(crate) struct Incoming<F: Fabric> {
     consumed: u64,
     heartbeat_last: [u8; Heartbeat::BYTES],
     ending: Ending,
+    expecting: Expecting,
     /// The connection or a posted window operation failed: its windows are dropped, not invalidated.
     is_broken: bool,
 }
@@ -154,6 +155,7 @@ impl<F: Fabric> Incoming<F> {
             consumed: 0,
             heartbeat_last: [0; Heartbeat::BYTES],
             ending: Ending::Open,
+            expecting: Expecting::default(),
             is_broken: false,
         })
     }
@@ -259,6 +261,8 @@ impl<F: Fabric> Incoming<F> {
             ConnectionState::Ready => {}
         }
         self.bind()?;
+        let expects = self.acknowledging || !self.is_bound() || !self.closing.is_empty();
+        self.expecting.look(expects, now)?;
         if self.is_bound()
             && let Some(up_to) = self.grants.iter().map(|grant| grant.up_to).max()
         {
@@ -364,6 +368,9 @@ impl<F: Fabric> Incoming<F> {
         inputs: &mut VecDeque<Input>,
     ) -> Result<(), SessionError> {
         let success = completion.status.is_success();
+        if !completion.opcode.is_receive() {
+            self.expecting.seen();
+        }
         match work::kind(completion.id) {
             Some(WorkKind::Invalidate) => {
                 self.closing.pop_front();
@@ -378,7 +385,7 @@ impl<F: Fabric> Incoming<F> {
                 inputs.push_back(Input::AcknowledgeDone { session: self.session });
             }
             Some(WorkKind::Bind) if success => {
-                let low = completion.id & SLOTS_BIND;
+                let low = work::low(completion.id);
                 if low == SLOTS_BIND {
                     self.slots_bound = true;
                 } else if let Some(granted) = self.segments.get_mut(&low) {

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
-use windlass_engine::{Acknowledgement, Heartbeat, LsnRange, Notice, Placed, Session, Token};
+use windlass_engine::{Acknowledgement, Heartbeat, Input, LsnRange, Notice, Placed, Session, Token};
 use windlass_fabric::{
     Access, Completion, Connection, ConnectionId, ConnectionState, Counters, Fabric, Local, Memory,
     Operation, PostError, Receive, RemoteRange, Request, Source, Transfer, Window,
@@ -30,6 +30,9 @@ use crate::control::Purpose;
 const SIGNAL_EVERY: u32 = 16;
 /// Slots of a session's send queue.
 pub(crate) const SEND_DEPTH: u32 = 128;
+/// A signalled request whose completion has not come for so long won't complete any more: a provider gives up sooner. Devices do
+/// lose completions.
+const COMPLETION_NS: u64 = 6_000_000_000;
 /// The most bytes of one read.
 const READ_BYTES: u32 = 256 << 10;
 /// Reads posted at once.
@@ -66,6 +69,8 @@ pub(crate) enum SessionError {
     Pages { page_bytes: u32 },
     #[error("it was not ready in time")]
     TooSlow,
+    #[error("a request of it has neither completed nor failed for {} s: its completion was lost", COMPLETION_NS / 1_000_000_000)]
+    CompletionLost,
 }
 
 fn broken(cause: windlass_fabric::ErrorCause) -> &'static str {
@@ -93,7 +98,30 @@ pub(crate) enum Turn {
     ReadsDone,
 }
 
+/// Since when a session expects completions and has seen none.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Expecting(Option<u64>);
+
+impl Expecting {
+    /// Looks, once a turn.
+    pub(crate) fn look(&mut self, expects: bool, now: u64) -> Result<(), SessionError> {
+        if !expects {
+            self.0 = None;
+            return Ok(());
+        }
+        let since = *self.0.get_or_insert(now);
+        if now.saturating_sub(since) >= COMPLETION_NS { Err(SessionError::CompletionLost) } else { Ok(()) }
+    }
+
+    /// One has come.
+    pub(crate) fn seen(&mut self) {
+        self.0 = None;
+    }
+}
+
 struct InFlight<F: Fabric> {
+    /// Counts up; the id of its completion says it.
+    number: u64,
     to: Lsn,
     /// Keeps what the requests read from.
     _segments: [Option<Arc<Segment<F>>>; 2],
@@ -122,6 +150,8 @@ pub(crate) struct Outgoing<F: Fabric> {
     // Requests and windows go before the regions that they reach.
     connection: F::Connection,
     in_flight: VecDeque<InFlight<F>>,
+    batches: u64,
+    expecting: Expecting,
     pub(crate) fetching: Option<Fetching<F>>,
     acknowledgement_window: Option<F::Window>,
     acknowledgement: Buffer<F>,
@@ -171,6 +201,8 @@ impl<F: Fabric> Outgoing<F> {
             inline,
             connection,
             in_flight: VecDeque::with_capacity(8),
+            batches: 0,
+            expecting: Expecting::default(),
             fetching: None,
             acknowledgement_window,
             acknowledgement,
@@ -248,6 +280,7 @@ impl<F: Fabric> Outgoing<F> {
             ConnectionState::Ready => {}
         }
         self.bind_acknowledgement()?;
+        self.expecting.look(!self.in_flight.is_empty(), now)?;
         if self.acknowledgement_bound && !self.acknowledgement_told {
             self.acknowledgement_told = true;
             return Ok(self.acknowledgement_key.map(Turn::AcknowledgeKey));
@@ -305,8 +338,10 @@ impl<F: Fabric> Outgoing<F> {
         let slots = self.slots.ok_or(SessionError::NotGranted { segment: 0 })?;
         let bytes = slots::with_returned(&notice.encode(), self.returned);
         let at = slots::notice_at(slot);
+        self.batches += 1;
+        let number = self.batches;
         let notice_request = Request {
-            id: work::id(WorkKind::Batch, 0),
+            id: work::id(WorkKind::Batch, number),
             operation: Operation::WriteImmediate {
                 source: self.scratch.source(at, &bytes, self.inline),
                 to: slots.at(at),
@@ -340,7 +375,7 @@ impl<F: Fabric> Outgoing<F> {
         chain[length] = notice_request;
         self.connection.post(&chain[..=length])?;
         self.unsignalled = 0;
-        self.in_flight.push_back(InFlight { to: range.end, _segments: segments });
+        self.in_flight.push_back(InFlight { number, to: range.end, _segments: segments });
         Ok(self.connection.counters().since(&before))
     }
 
@@ -416,30 +451,40 @@ impl<F: Fabric> Outgoing<F> {
     }
 
     /// Takes a completion of this connection.
-    pub(crate) fn completed(&mut self, completion: &Completion) -> Result<Option<Placed>, SessionError> {
+    pub(crate) fn completed(
+        &mut self,
+        completion: &Completion,
+        inputs: &mut VecDeque<Input>,
+    ) -> Result<(), SessionError> {
         if !completion.status.is_success() {
             return Err(SessionError::Failed(completion.status));
         }
         match work::kind(completion.id) {
-            Some(WorkKind::Batch) => Ok(self.in_flight.pop_front().map(|batch| Placed(batch.to))),
+            Some(WorkKind::Batch) => {
+                self.expecting.seen();
+                // Those before it are placed, too, also where their completion was lost.
+                let number = work::low(completion.id);
+                while let Some(batch) = self.in_flight.pop_front_if(|batch| batch.number <= number) {
+                    let (peer, session, to) = (self.peer, self.session, Placed(batch.to));
+                    inputs.push_back(Input::Placed { peer, session, to });
+                }
+            }
             Some(WorkKind::Receive) => {
                 self.connection
                     .post_receives(&[Receive { id: work::id(WorkKind::Receive, 0), into: None }])?;
                 self.returned += 1;
-                Ok(None)
             }
             Some(WorkKind::Bind) => {
                 self.acknowledgement_bound = true;
-                Ok(None)
             }
             Some(WorkKind::Read) => {
                 if let Some(fetching) = &mut self.fetching {
                     fetching.under_way = fetching.under_way.saturating_sub(1);
                 }
-                Ok(None)
             }
-            Some(WorkKind::Beat | WorkKind::Acknowledge | WorkKind::Invalidate) | None => Ok(None),
+            Some(WorkKind::Beat | WorkKind::Acknowledge | WorkKind::Invalidate) | None => {}
         }
+        Ok(())
     }
 
     /// Batches posted whose completion was not seen.

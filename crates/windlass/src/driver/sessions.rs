@@ -227,11 +227,9 @@ impl<F: Fabric> Sessions<F> {
     pub(crate) fn completed(&mut self, completion: &Completion, inputs: &mut VecDeque<Input>) {
         let id = completion.connection;
         if let Some(link) = self.outgoing.iter_mut().find(|link| link.connection_id() == id) {
-            if let Ok(Some(to)) = link.completed(completion) {
-                inputs.push_back(Input::Placed { peer: link.peer, session: link.session, to });
-            }
+            // As its doc says.
+            let _ = link.completed(completion, inputs);
         } else if let Some(link) = self.incoming.iter_mut().find(|link| link.connection_id() == id) {
-            // As above.
             let _ = link.completed(completion, inputs);
         }
     }

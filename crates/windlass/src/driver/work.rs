@@ -27,6 +27,11 @@ pub(crate) fn id(kind: WorkKind, low: u64) -> u64 {
     (kind as u64) << SHIFT | low
 }
 
+/// What [`id`] was given as `low`.
+pub(crate) fn low(id: u64) -> u64 {
+    id & ((1 << SHIFT) - 1)
+}
+
 /// The kind behind an id.
 pub(crate) fn kind(id: u64) -> Option<WorkKind> {
     Some(match id >> SHIFT {

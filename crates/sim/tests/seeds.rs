@@ -1,0 +1,77 @@
+//! Some seeds in the ordinary tests, those that failed once, and that a seed is a run. `cargo xtask sim` runs more.
+
+use windlass_sim::fabric::FabricFaults;
+use windlass_sim::setting::{ControlFaults, Setting};
+use windlass_sim::{Report, run, run_with};
+
+/// Seeds that failed once, with what they found. Each stays here for ever.
+const REGRESSIONS: &str = include_str!("regressions.txt");
+
+fn check(report: &Report) {
+    if let Some(violation) = &report.violation {
+        let from = report.lines.len().saturating_sub(40);
+        let lines = report.lines[from..].join("\n");
+        panic!("{lines}\nseed {}: {violation}\ncargo xtask sim --seed {}", report.seed, report.seed);
+    }
+}
+
+#[test]
+fn seeds_keep_every_promise_and_come_back_to_life() {
+    let (mut acknowledged, mut takeovers) = (0, 0);
+    for seed in 1..=8 {
+        let report = run(seed, true);
+        check(&report);
+        acknowledged += report.acknowledged;
+        takeovers += report.tenures - 1;
+    }
+    // A run that does nothing proves nothing.
+    assert!(acknowledged > 8_000, "only {acknowledged} records were acknowledged");
+    assert!(takeovers >= 8, "only {takeovers} takeovers");
+}
+
+#[test]
+fn seeds_that_failed_once_pass() {
+    let lines = REGRESSIONS.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty());
+    for line in lines {
+        let seed = line.split_whitespace().next().and_then(|seed| seed.parse().ok());
+        check(&run(seed.expect("a line begins with its seed"), true));
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run_byte_for_byte() {
+    let (one, two, other) = (run(3, true), run(3, true), run(4, true));
+    assert!(one.lines.len() > 10 && one.events > 10_000);
+    assert_eq!(one.lines, two.lines);
+    // The digest has every turn of every driver in it.
+    assert_eq!((one.digest, one.events, one.acknowledged), (two.digest, two.events, two.acknowledged));
+    assert_ne!(one.digest, other.digest);
+    // Nor does it matter whether the lines are kept.
+    assert_eq!(run(3, false).digest, one.digest);
+}
+
+fn without_faults(seed: u64) -> Setting {
+    let fabric = FabricFaults::default();
+    let control = ControlFaults::default();
+    Setting { fabric, control, process: Vec::new(), ..Setting::of(seed) }
+}
+
+#[test]
+fn without_faults_one_tenure_lasts_and_nothing_is_unknown() {
+    for seed in 1..=3 {
+        let report = run_with(seed, without_faults(seed), true);
+        check(&report);
+        assert_eq!((report.tenures, report.unknown), (1, 0), "seed {seed}");
+        assert!(report.acknowledged > 2_000);
+    }
+}
+
+#[test]
+fn a_lost_completion_costs_a_session_at_most() {
+    for seed in 1..=3 {
+        let fabric = FabricFaults { completion_lost: 5_000, ..FabricFaults::default() };
+        let report = run_with(seed, Setting { fabric, ..without_faults(seed) }, true);
+        check(&report);
+        assert!(report.acknowledged > 1_000);
+    }
+}
