@@ -105,6 +105,10 @@ pub(crate) struct Incoming<F: Fabric> {
     heartbeat_last: [u8; Heartbeat::BYTES],
     ending: Ending,
     expecting: Expecting,
+    /// Requests whose completion was not seen, oldest first: a later one's completion stands for those before it.
+    posted: VecDeque<u64>,
+    /// Counts what has no number of its own.
+    numbers: u64,
     /// The connection or a posted window operation failed: its windows are dropped, not invalidated.
     is_broken: bool,
 }
@@ -156,6 +160,8 @@ impl<F: Fabric> Incoming<F> {
             heartbeat_last: [0; Heartbeat::BYTES],
             ending: Ending::Open,
             expecting: Expecting::default(),
+            posted: VecDeque::with_capacity(usize::try_from(SEND_DEPTH).unwrap_or(0)),
+            numbers: 0,
             is_broken: false,
         })
     }
@@ -220,7 +226,8 @@ impl<F: Fabric> Incoming<F> {
         } else {
             Operation::Write { source, to }
         };
-        let id = work::id(WorkKind::Acknowledge, 0);
+        self.numbers += 1;
+        let id = work::id(WorkKind::Acknowledge, self.numbers);
         self.unsignalled += 1;
         let signalled = !self.inline || self.unsignalled >= SIGNAL_EVERY;
         self.connection.post(&[Request { id, operation, signalled }])?;
@@ -228,6 +235,7 @@ impl<F: Fabric> Incoming<F> {
         if signalled {
             self.unsignalled = 0;
             self.acknowledging = true;
+            self.posted.push_back(id);
         } else {
             self.is_posted = true;
         }
@@ -261,8 +269,7 @@ impl<F: Fabric> Incoming<F> {
             ConnectionState::Ready => {}
         }
         self.bind()?;
-        let expects = self.acknowledging || !self.is_bound() || !self.closing.is_empty();
-        self.expecting.look(expects, now)?;
+        self.expecting.look(!self.posted.is_empty(), now)?;
         if self.is_bound()
             && let Some(up_to) = self.grants.iter().map(|grant| grant.up_to).max()
         {
@@ -289,6 +296,7 @@ impl<F: Fabric> Incoming<F> {
             let id = work::id(WorkKind::Bind, SLOTS_BIND);
             let region = &self.slots.region;
             self.slots_key = Some(self.connection.bind(id, window, region, range, Access::REMOTE_WRITE)?);
+            self.posted.push_back(id);
         }
         let access = match self.purpose {
             Purpose::Replicate => Access::REMOTE_WRITE,
@@ -305,6 +313,7 @@ impl<F: Fabric> Incoming<F> {
             let range = granted.range.clone();
             let region = granted.segment.target();
             granted.key = Some(self.connection.bind(id, &mut granted.window, region, range, access)?);
+            self.posted.push_back(id);
         }
         Ok(())
     }
@@ -353,8 +362,12 @@ impl<F: Fabric> Incoming<F> {
             }
             let Some(mut granted) = self.segments.remove(&number) else { continue };
             if granted.window.is_bound() {
-                let id = work::id(WorkKind::Invalidate, 0);
-                self.is_broken |= self.connection.invalidate(id, &mut granted.window).is_err();
+                self.numbers += 1;
+                let id = work::id(WorkKind::Invalidate, self.numbers);
+                match self.connection.invalidate(id, &mut granted.window) {
+                    Ok(()) => self.posted.push_back(id),
+                    Err(_) => self.is_broken = true,
+                }
                 self.closing.push_back(granted);
             }
         }
@@ -368,24 +381,39 @@ impl<F: Fabric> Incoming<F> {
         inputs: &mut VecDeque<Input>,
     ) -> Result<(), SessionError> {
         let success = completion.status.is_success();
-        if !completion.opcode.is_receive() {
-            self.expecting.seen();
-        }
-        match work::kind(completion.id) {
-            Some(WorkKind::Invalidate) => {
-                self.closing.pop_front();
-                if let Ending::Invalidating { under_way } = &mut self.ending {
-                    *under_way = under_way.saturating_sub(1);
-                }
-                self.is_broken |= !success;
+        if completion.opcode.is_receive() {
+            if success && self.ending == Ending::Open {
+                self.noticed(inputs)?;
             }
-            Some(WorkKind::Receive) if success && self.ending == Ending::Open => self.noticed(inputs)?,
-            Some(WorkKind::Acknowledge) if success => {
+        } else if success {
+            self.expecting.seen();
+            // Requests are carried out in order: those before it are done, too, also where their completion was lost.
+            while let Some(id) = self.posted.pop_front() {
+                self.done(id, inputs);
+                if id == completion.id {
+                    break;
+                }
+            }
+        } else {
+            self.posted.clear();
+            if work::kind(completion.id) == Some(WorkKind::Invalidate) {
+                self.invalidated();
+                self.is_broken = true;
+            }
+        }
+        if success { Ok(()) } else { Err(SessionError::Failed(completion.status)) }
+    }
+
+    /// A request of this end was carried out.
+    fn done(&mut self, id: u64, inputs: &mut VecDeque<Input>) {
+        match work::kind(id) {
+            Some(WorkKind::Invalidate) => self.invalidated(),
+            Some(WorkKind::Acknowledge) => {
                 self.acknowledging = false;
                 inputs.push_back(Input::AcknowledgeDone { session: self.session });
             }
-            Some(WorkKind::Bind) if success => {
-                let low = work::low(completion.id);
+            Some(WorkKind::Bind) => {
+                let low = work::low(id);
                 if low == SLOTS_BIND {
                     self.slots_bound = true;
                 } else if let Some(granted) = self.segments.get_mut(&low) {
@@ -394,17 +422,15 @@ impl<F: Fabric> Incoming<F> {
                     self.prefetch(low, start);
                 }
             }
-            Some(
-                WorkKind::Batch
-                | WorkKind::Beat
-                | WorkKind::Read
-                | WorkKind::Receive
-                | WorkKind::Acknowledge
-                | WorkKind::Bind,
-            )
-            | None => {}
+            Some(WorkKind::Batch | WorkKind::Beat | WorkKind::Read | WorkKind::Receive) | None => {}
         }
-        if success { Ok(()) } else { Err(SessionError::Failed(completion.status)) }
+    }
+
+    fn invalidated(&mut self) {
+        self.closing.pop_front();
+        if let Ending::Invalidating { under_way } = &mut self.ending {
+            *under_way = under_way.saturating_sub(1);
+        }
     }
 
     /// A notice has arrived: its slot is read before its credit goes back.
@@ -439,8 +465,13 @@ impl<F: Fabric> Incoming<F> {
             let windows = self.segments.values_mut().map(|granted| &mut granted.window);
             for window in windows.chain(&mut self.slots_window) {
                 if window.is_bound() {
-                    match self.connection.invalidate(work::id(WorkKind::Invalidate, 0), window) {
-                        Ok(()) => under_way += 1,
+                    self.numbers += 1;
+                    let id = work::id(WorkKind::Invalidate, self.numbers);
+                    match self.connection.invalidate(id, window) {
+                        Ok(()) => {
+                            self.posted.push_back(id);
+                            under_way += 1;
+                        }
                         Err(_) => self.is_broken = true,
                     }
                 }

@@ -280,7 +280,8 @@ impl<F: Fabric> Outgoing<F> {
             ConnectionState::Ready => {}
         }
         self.bind_acknowledgement()?;
-        self.expecting.look(!self.in_flight.is_empty(), now)?;
+        let reads = self.fetching.as_ref().is_some_and(|fetching| fetching.under_way > 0);
+        self.expecting.look(reads || !self.in_flight.is_empty(), now)?;
         if self.acknowledgement_bound && !self.acknowledgement_told {
             self.acknowledgement_told = true;
             return Ok(self.acknowledgement_key.map(Turn::AcknowledgeKey));
@@ -478,6 +479,7 @@ impl<F: Fabric> Outgoing<F> {
                 self.acknowledgement_bound = true;
             }
             Some(WorkKind::Read) => {
+                self.expecting.seen();
                 if let Some(fetching) = &mut self.fetching {
                     fetching.under_way = fetching.under_way.saturating_sub(1);
                 }
