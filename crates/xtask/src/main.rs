@@ -6,6 +6,7 @@
 //!   for each step that has none.
 //! * `cargo xtask guest` boots a virtual machine with a kernel RDMA device and runs what needs one ([`guest`]).
 //! * `cargo xtask bench` runs the benchmarks of `benches/`.
+//! * `cargo xtask sim` runs the simulator ([`steps`] has its step).
 //!
 //! Nothing here links against the other crates of the workspace: they are driven from outside, as a user would.
 #![forbid(unsafe_code)]
@@ -57,6 +58,13 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Run the simulator (release build): `--seed N` replays one seed, `--seeds COUNT` runs many; `cargo xtask sim --help`
+    #[command(disable_help_flag = true)]
+    Sim {
+        /// What the simulator's own program is given
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
 }
 
 /// What every step is given.
@@ -103,7 +111,11 @@ fn main() -> ExitCode {
         }
         Task::Test { install, only, list: false } => test(&context, install, &only),
         Task::Guest(arguments) => guest::command(&context, &arguments),
-        Task::Bench { arguments } => bench(&context, &arguments),
+        Task::Bench { arguments } => program(&context, "windlass-benches", &arguments),
+        Task::Sim { arguments } => {
+            println!("commit {}", steps::commit(&context));
+            program(&context, "windlass-sim", &arguments)
+        }
     }
 }
 
@@ -133,9 +145,10 @@ fn test(context: &Context, install: bool, only: &[String]) -> ExitCode {
     if report.good() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn bench(context: &Context, arguments: &[String]) -> ExitCode {
+/// Runs a program of the workspace, built for speed.
+fn program(context: &Context, package: &str, arguments: &[String]) -> ExitCode {
     let status = std::process::Command::new("cargo")
-        .args(["run", "--release", "--quiet", "--package", "windlass-benches", "--"])
+        .args(["run", "--release", "--quiet", "--package", package, "--"])
         .args(arguments)
         .current_dir(&context.root)
         .status();

@@ -8,6 +8,7 @@ mod fuzz;
 mod graph;
 mod layout;
 mod no_std;
+mod sim;
 
 use crate::report::Step;
 
@@ -15,6 +16,7 @@ use crate::report::Step;
 pub(crate) use cargo::tests;
 #[cfg(test)]
 pub(crate) use layout::told;
+pub(crate) use sim::commit;
 
 /// Every step.
 pub(crate) const ALL: &[Step] = &[
@@ -37,6 +39,11 @@ pub(crate) const ALL: &[Step] = &[
     Step { name: "doctest", about: "examples in the documentation", run: cargo::doctest },
     Step { name: "doc", about: "the documentation builds without a warning", run: cargo::doc },
     Step { name: "extras", about: "lints and tests of the benchmarks and examples", run: extras::run },
+    Step {
+        name: "sim",
+        about: "seeds of the simulator, and that they met every fault and step",
+        run: sim::run,
+    },
     Step { name: "loom", about: "the log's hand-off under loom", run: checked::loom },
     Step { name: "address", about: "the log's tests under AddressSanitizer", run: checked::address },
     Step { name: "fuzz-lint", about: "no lint in the fuzz targets", run: fuzz::lint },
