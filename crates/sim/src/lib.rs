@@ -1,5 +1,5 @@
 //! A deterministic world that runs the production engine, driver, store and log over a simulated fabric, disk and clock
-//! (DESIGN.md section 9.5).
+//! (DESIGN.md section 9.7).
 #![forbid(unsafe_code)]
 
 pub mod coverage;
