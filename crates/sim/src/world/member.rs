@@ -207,6 +207,7 @@ impl World {
             clock: member.clock.clone(),
             control: member.control.clone(),
             executor: SimExecutor::default(),
+            staging: None,
         };
         let config = Config {
             me: MemberId(member.id),
@@ -223,6 +224,7 @@ impl World {
             level: Level::Durable,
             retention_bytes: 64 * SEGMENT_BYTES,
             reservation_limit: Duration::from_secs(5),
+            full_disk_limit: Duration::from_millis(500),
             logger: slog::Logger::root(slog::Discard, slog::o!()),
         };
         let driver = match Driver::new(parts, options) {
