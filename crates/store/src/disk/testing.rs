@@ -5,6 +5,8 @@
 //! 512 bytes, and by name. A failed flush behaves like Linux (kind 24): the pages are clean afterwards, and a second flush
 //! succeeds without writing them.
 
+mod random;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -12,6 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use windlass_log::Memory;
 
+use self::random::{Fate, Random};
 use super::{Access, Disk, DiskFile, DiskMap, Entry, Errno, FileIdentity, Filesystem, Locked};
 
 const PAGE: u64 = 4096;
@@ -513,56 +516,6 @@ impl Inode {
             }
         }
         after
-    }
-}
-
-enum Fate {
-    Lost,
-    Kept,
-    Torn,
-}
-
-struct Random {
-    survive: Survive,
-    state: u64,
-}
-
-impl Random {
-    fn new(survive: Survive) -> Random {
-        let state = match survive {
-            Survive::Nothing | Survive::Everything => 0,
-            Survive::Seeded(seed) => seed,
-        };
-        Random { survive, state }
-    }
-
-    /// The next number of splitmix64 (Steele, Lea and Flood, 2014).
-    fn next(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    fn keeps(&mut self) -> bool {
-        match self.survive {
-            Survive::Nothing => false,
-            Survive::Everything => true,
-            Survive::Seeded(_) => self.next() & 1 == 0,
-        }
-    }
-
-    fn fate(&mut self) -> Fate {
-        match self.survive {
-            Survive::Nothing => Fate::Lost,
-            Survive::Everything => Fate::Kept,
-            Survive::Seeded(_) => match self.next() % 3 {
-                0 => Fate::Lost,
-                1 => Fate::Kept,
-                _ => Fate::Torn,
-            },
-        }
     }
 }
 
