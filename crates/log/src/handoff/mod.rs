@@ -30,7 +30,7 @@ pub use reservation::Reservation;
 use crate::batch::{FRAME, frame, frame_bytes};
 use crate::bytes::length;
 use crate::memory::{Claim, InstallError, Memory, Refusal, Window};
-use crate::record::{Lag, RecordHeader, RecordKind, zeros_checksum};
+use crate::record::{Lag, RecordHeader, RecordKind, WORDS, zeros_checksum};
 use crate::salt::{EpochKey, Salt};
 use crate::{Chain, Epoch, Geometry, HEADER_BYTES, LogId, Lsn};
 
@@ -102,6 +102,7 @@ pub enum ReserveError {
 pub struct Handoff {
     window: Window,
     key: EpochKey,
+    payload_bytes_max: u32,
     /// To be cloned: making one asks what the processor can do.
     hasher: crc32fast::Hasher,
 }
@@ -117,7 +118,10 @@ impl Handoff {
         assert!(tenure.epoch != Epoch::NONE, "appends belong to an epoch");
         let key = Salt::new(tenure.log_id).key(tenure.epoch);
         let window = Window::new(tenure.geometry, tenure.tail, tenure.persisted, tenure.slots);
-        let handoff = Arc::new(Handoff { window, key, hasher: crc32fast::Hasher::new() });
+        let payload_bytes_max =
+            u32::try_from(tenure.geometry.payload_bytes_max()).expect("a segment has 4 GiB at most");
+        let hasher = crc32fast::Hasher::new();
+        let handoff = Arc::new(Handoff { window, key, payload_bytes_max, hasher });
         let drain = Drain::new(Arc::clone(&handoff), tenure.tail, tenure.chain);
         (handoff, drain)
     }
@@ -216,8 +220,8 @@ impl Handoff {
     /// [`ReserveError`]; nothing was reserved.
     #[inline]
     pub fn reserve(&self, payload_bytes: u64) -> Result<Reservation<'_>, ReserveError> {
-        let (claim, payload_bytes) = self.claim(payload_bytes)?;
-        Ok(Reservation::new(self, claim, payload_bytes))
+        let payload_bytes = self.checked(payload_bytes)?;
+        Ok(Reservation::new(self, self.claim(payload_bytes)?, payload_bytes))
     }
 
     /// Appends one record: reserve, copy, publish. One copy of the payload, no allocation, no system call.
@@ -234,12 +238,55 @@ impl Handoff {
     #[inline]
     pub fn append(&self, kind: RecordKind, payload: &[u8]) -> Result<Appended, ReserveError> {
         assert_appendable(kind);
-        let (claim, payload_bytes) = self.claim(length(payload.len()))?;
+        let payload_bytes = self.checked(length(payload.len()))?;
+        // Before the place is known: what is claimed holds up the drain until it is published, and the processor overlaps the sum with the
+        // stores of the record before, which the claim's atomic waits for.
         let mut hasher = self.hasher.clone();
         hasher.update(payload);
-        let checksum = hasher.finalize() ^ self.key.salt().payload_salt(claim.start());
-        claim.write(HEADER_BYTES, payload);
-        Ok(self.publish(claim, kind, payload_bytes, checksum))
+        let sum = hasher.finalize();
+        let claim = match self.window.claim_plain(Geometry::record_bytes(u64::from(payload_bytes))) {
+            Some(claim) => claim,
+            None => return self.append_anywhere(kind, payload, payload_bytes, sum),
+        };
+        Ok(self.publish_whole(claim, kind, payload, payload_bytes, sum))
+    }
+
+    /// As [`append`](Self::append), wherever the tail is.
+    #[cold]
+    fn append_anywhere(
+        &self,
+        kind: RecordKind,
+        payload: &[u8],
+        payload_bytes: u32,
+        sum: u32,
+    ) -> Result<Appended, ReserveError> {
+        let claim = self.claim(payload_bytes)?;
+        Ok(self.publish_whole(claim, kind, payload, payload_bytes, sum))
+    }
+
+    /// Fills a claim with a payload, whose length and CRC-32 are known, and publishes it.
+    #[inline]
+    fn publish_whole(
+        &self,
+        claim: Claim<'_>,
+        kind: RecordKind,
+        payload: &[u8],
+        payload_bytes: u32,
+        sum: u32,
+    ) -> Appended {
+        let (start, end) = (claim.start(), claim.end());
+        let checksum = sum ^ self.key.salt().payload_salt(start);
+        claim.publish_whole(payload, self.words(start, kind, payload_bytes, checksum));
+        Appended { start, end }
+    }
+
+    /// The words of a record's header.
+    #[inline]
+    fn words(&self, lsn: Lsn, kind: RecordKind, payload_bytes: u32, payload_checksum: u32) -> [u64; WORDS] {
+        let lag = Lag::between(self.window.persisted(), lsn);
+        let epoch = self.key.epoch();
+        let header = RecordHeader { lsn, epoch, kind, lag, payload_bytes, payload_checksum };
+        header.words(&self.key, kind.number())
     }
 
     /// Appends several items as one record: all of them or none is ever read back. Readers yield each with its own LSN.
@@ -267,17 +314,28 @@ impl Handoff {
         Ok(reservation.publish(RecordKind::Batch))
     }
 
+    /// The length of a payload, if a record can hold it.
+    #[inline]
+    fn checked(&self, payload_bytes: u64) -> Result<u32, ReserveError> {
+        let payload_bytes_max = self.payload_bytes_max;
+        match u32::try_from(payload_bytes) {
+            Ok(short) if short <= payload_bytes_max => Ok(short),
+            Ok(_) | Err(_) => {
+                let payload_bytes_max = u64::from(payload_bytes_max);
+                Err(ReserveError::TooLarge { payload_bytes, payload_bytes_max })
+            }
+        }
+    }
+
     /// Claims a record and publishes the pad in front of it, if it crosses into a new segment.
     #[inline]
-    fn claim(&self, payload_bytes: u64) -> Result<(Claim<'_>, u32), ReserveError> {
-        let payload_bytes_max = self.geometry().payload_bytes_max();
-        let short = u32::try_from(payload_bytes).ok().filter(|_| payload_bytes <= payload_bytes_max);
-        let short = short.ok_or(ReserveError::TooLarge { payload_bytes, payload_bytes_max })?;
-        let claimed = self.window.claim(Geometry::record_bytes(payload_bytes)).map_err(ReserveError::from)?;
+    fn claim(&self, payload_bytes: u32) -> Result<Claim<'_>, ReserveError> {
+        let record_bytes = Geometry::record_bytes(u64::from(payload_bytes));
+        let claimed = self.window.claim(record_bytes).map_err(ReserveError::from)?;
         if let Some(pad) = claimed.pad {
             self.publish_pad(pad);
         }
-        Ok((claimed.record, short))
+        Ok(claimed.record)
     }
 
     /// Publishes `claim` as a pad of its length, all zeros.
@@ -300,16 +358,13 @@ impl Handoff {
         payload_bytes: u32,
         payload_checksum: u32,
     ) -> Appended {
-        let (start, bytes) = (claim.start(), claim.bytes());
+        let (start, end, bytes) = (claim.start(), claim.end(), claim.bytes());
         let payload_end = HEADER_BYTES + u64::from(payload_bytes);
         if payload_end < bytes {
             claim.zero(payload_end, bytes - payload_end);
         }
-        let lag = Lag::between(self.window.persisted(), start);
-        let epoch = self.key.epoch();
-        let header = RecordHeader { lsn: start, epoch, kind, lag, payload_bytes, payload_checksum };
-        claim.publish(header.words(&self.key, kind.number()));
-        Appended { start, end: self.geometry().record_end(start, bytes) }
+        claim.publish(self.words(start, kind, payload_bytes, payload_checksum));
+        Appended { start, end }
     }
 }
 

@@ -13,6 +13,7 @@ use loom::cell::UnsafeCell;
 use loom::sync::atomic::AtomicU64;
 
 use crate::bytes::{index, length};
+use crate::record::HEADER;
 
 /// The model of the real `Memory`.
 #[derive(Clone, Debug)]
@@ -83,6 +84,14 @@ impl Memory {
             at += now.len();
             source = rest;
         }
+    }
+
+    /// Copies a record to `offset` but for its publish word.
+    pub(super) fn copy_record_in(&self, offset: u64, header: &[u8; HEADER - 8], payload: &[u8]) {
+        let filled = offset + length(HEADER + payload.len());
+        self.copy_in(offset + 8, header);
+        self.copy_in(offset + length(HEADER), payload);
+        self.zero(filled, filled.next_multiple_of(8) - filled);
     }
 
     /// Copies from `offset` into `into`.

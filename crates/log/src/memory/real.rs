@@ -7,6 +7,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use crate::bytes::{index, length};
+use crate::record::HEADER;
 
 /// A stretch of memory that others may change at any time, and a share in what keeps it alive.
 ///
@@ -128,6 +129,24 @@ impl Memory {
         // SAFETY: `at` checked the range, the owner keeps it mapped; `source` is a reference and no reference leads into the
         // memory, so they don't overlap.
         unsafe { to.as_ptr().copy_from_nonoverlapping(source.as_ptr(), source.len()) }
+    }
+
+    /// Copies a record to `offset` but for its publish word, the first 8 bytes: `header` behind that, `payload` behind the header, then zeros up to
+    /// a multiple of 8. As [`copy_in`](Self::copy_in) for each of them, with one check for all.
+    #[inline]
+    pub(super) fn copy_record_in(&self, offset: u64, header: &[u8; HEADER - 8], payload: &[u8]) {
+        let filled = HEADER + payload.len();
+        let bytes = filled.next_multiple_of(8);
+        let to = self.at(offset, length(bytes)).as_ptr();
+        // SAFETY: `at` checked the range from `offset` to behind the zeros, which holds header, payload and zeros one behind the other, and the owner
+        // keeps it mapped; `header` and `payload` are references and none leads into the memory, so they don't overlap with it.
+        unsafe {
+            to.add(8).copy_from_nonoverlapping(header.as_ptr(), header.len());
+            to.add(HEADER).copy_from_nonoverlapping(payload.as_ptr(), payload.len());
+            if filled < bytes {
+                to.add(filled).write_bytes(0, bytes - filled);
+            }
+        }
     }
 
     /// Copies from `offset` into `into`, all of it. What others write meanwhile may be in it in part: check the copy.

@@ -24,17 +24,25 @@ use alloc::boxed::Box;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::bytes::{index, length};
-use crate::lsn::{Geometry, HEADER_BYTES, Lsn, SEGMENT_START_BYTES};
+use crate::lsn::{Geometry, HEADER_BYTES, Lsn, SEGMENT_HEADER_BYTES, SEGMENT_START_BYTES};
 use crate::memory::Memory;
-use crate::record::WORDS;
+use crate::record::{HEADER, WORDS};
 use crate::sync::{AtomicBool, AtomicU64, Line, UnsafeCell};
 
 const SEAL: u64 = 1;
+
+/// How long a producer gives way at first, in pauses of the processor (one takes 3 to 50 ns); doubled at each turn, up to `PAUSES_MAX`.
+const PAUSES_MIN: u64 = 4;
+const PAUSES_MAX: u64 = 32;
+/// At most how many turns it gives way.
+const TURNS_MAX: u32 = if cfg!(loom) { 0 } else { 24 };
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Window {
     geometry: Geometry,
+    /// The segment's size, less one: the bits of an LSN that are an offset.
+    offset_mask: u64,
     slots: Box<[UnsafeCell<Option<Held>>]>,
     tail: Line<AtomicU64>,
     limits: Line<Limits>,
@@ -108,6 +116,7 @@ pub(crate) struct Claim<'w> {
     offset: u64,
     start: Lsn,
     bytes: u64,
+    end: Lsn,
 }
 
 /// Where a record of some length goes when the tail is at some place.
@@ -150,6 +159,7 @@ impl Window {
         assert_eq!(geometry.normalize(tail), tail, "R-1: the tail is not normalised");
         Window {
             geometry,
+            offset_mask: geometry.segment_bytes() - 1,
             slots: (0..slots).map(|_| UnsafeCell::new(None)).collect(),
             tail: Line(AtomicU64::new(tail.0)),
             limits: Line(Limits {
@@ -167,8 +177,30 @@ impl Window {
         self.geometry
     }
 
-    /// Claims the next `bytes` bytes for a record, which is at most the longest there is.
+    /// Claims the next `bytes` bytes for a record where nearly every record goes: right at the tail, with no pad and nothing else in front of it.
+    /// `None` if that is not how it is, or if another producer was faster.
     #[inline]
+    pub(crate) fn claim_plain(&self, bytes: u64) -> Option<Claim<'_>> {
+        let word = self.tail.0.load(Acquire);
+        let offset = word & self.offset_mask;
+        let reach = word + bytes;
+        // Not sealed, not a segment's first record, and room for it and for one more header behind it: the next record starts where it ends.
+        let is_plain = word & SEAL == 0
+            && offset > SEGMENT_HEADER_BYTES
+            && offset + bytes + HEADER_BYTES <= self.offset_mask + 1;
+        if !is_plain || self.within_limits(Lsn(word), Lsn(reach)).is_err() {
+            return None;
+        }
+        match self.tail.0.compare_exchange(word, reach, AcqRel, Acquire) {
+            Ok(_) => Some(self.given(Lsn(word), bytes, Lsn(reach))),
+            Err(now) => {
+                self.give_way(now, bytes);
+                None
+            }
+        }
+    }
+
+    /// Claims the next `bytes` bytes for a record, which is at most the longest there is.
     pub(crate) fn claim(&self, bytes: u64) -> Result<Claimed<'_>, Refusal> {
         let mut word = self.tail.0.load(Acquire);
         let placement = loop {
@@ -178,13 +210,39 @@ impl Window {
             }
             let placement = Placement::of(self.geometry, tail, bytes);
             self.within_limits(tail, placement.reach)?;
-            match self.tail.0.compare_exchange_weak(word, placement.end.0, AcqRel, Acquire) {
+            // Not the weak form: a failure is to mean that somebody else was faster.
+            match self.tail.0.compare_exchange(word, placement.end.0, AcqRel, Acquire) {
                 Ok(_) => break placement,
-                Err(now) => word = now,
+                Err(now) => word = self.give_way(now, bytes),
             }
         };
-        let pad = (placement.pad_bytes > 0).then(|| self.given(Lsn(word), placement.pad_bytes));
-        Ok(Claimed { pad, record: self.given(placement.start, bytes) })
+        let Placement { pad_bytes, start, end, .. } = placement;
+        let pad = (pad_bytes > 0).then(|| self.given(Lsn(word), pad_bytes, Lsn(word + pad_bytes)));
+        Ok(Claimed { pad, record: self.given(start, bytes, end) })
+    }
+
+    /// What a producer does that lost the tail to another one, for a record of `bytes` bytes, with the tail word that it found: while others
+    /// append without a break it lets them. Answers the tail word then.
+    ///
+    /// Between cores a cache line takes as long as several records do. Two that append at once would pass the tail's line, and those that their
+    /// records share, to and fro for each record, and get less done together than one alone does. So one goes on while the others wait, a
+    /// few microseconds each. Where appends come apart, nobody waits for more than the first turn.
+    #[cold]
+    fn give_way(&self, mut word: u64, bytes: u64) -> u64 {
+        let mut pauses = PAUSES_MIN;
+        for _ in 0..TURNS_MAX {
+            for _ in 0..pauses {
+                core::hint::spin_loop();
+            }
+            let now = self.tail.0.load(Acquire);
+            let moved = (now & !SEAL) - (word & !SEAL);
+            word = now;
+            if moved < bytes * pauses / 2 {
+                break;
+            }
+            pauses = (pauses * 2).min(PAUSES_MAX);
+        }
+        word
     }
 
     #[inline]
@@ -202,9 +260,9 @@ impl Window {
 
     /// The claim of `bytes` bytes at `start`, which the caller's CAS has just taken or which the drain owns.
     #[inline]
-    fn given(&self, start: Lsn, bytes: u64) -> Claim<'_> {
+    fn given(&self, start: Lsn, bytes: u64, end: Lsn) -> Claim<'_> {
         let memory = self.memory_at(start);
-        Claim { memory, offset: self.geometry.offset_of(start), start, bytes }
+        Claim { memory, offset: start.0 & self.offset_mask, start, bytes, end }
     }
 
     /// The memory of the segment of `lsn`, which lies in `[drained, tail)` and stays there while the result is used.
@@ -338,7 +396,7 @@ impl Window {
     /// The claim of the segment-start record at `at`, which crossing producers leave to the drain.
     pub(crate) fn segment_start(&self, at: Lsn) -> Claim<'_> {
         assert!(self.geometry.is_first_record(at), "a segment-start record at LSN {at}");
-        self.given(at, SEGMENT_START_BYTES)
+        self.given(at, SEGMENT_START_BYTES, Lsn(at.0 + SEGMENT_START_BYTES))
     }
 
     /// Moves the drained LSN to `to`: everything below is published, and every claim below has ended.
@@ -358,6 +416,12 @@ impl Claim<'_> {
     #[inline]
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// The start of the record behind this one. Behind a pad that is the header page, which no record starts in.
+    #[inline]
+    pub(crate) fn end(&self) -> Lsn {
+        self.end
     }
 
     /// Where in the segment `bytes` bytes at `at` of the record lie; header bytes are not for the taking.
@@ -389,10 +453,31 @@ impl Claim<'_> {
     /// Writes the header and, last and with release ordering, its publish word: whoever loads that word with acquire ordering
     /// sees the whole record. The claim ends.
     #[inline]
-    pub(crate) fn publish(self, [word, epoch, lengths, checksums]: [u64; WORDS]) {
-        self.memory.copy_in(self.offset + 8, &epoch.to_le_bytes());
-        self.memory.copy_in(self.offset + 16, &lengths.to_le_bytes());
-        self.memory.copy_in(self.offset + 24, &checksums.to_le_bytes());
+    pub(crate) fn publish(self, [word, rest @ ..]: [u64; WORDS]) {
+        self.memory.copy_in(self.offset + 8, &rest_bytes(rest));
+        self.store(word);
+    }
+
+    /// Writes the whole record, which this payload fills: payload, zeros up to the alignment, header, and the publish word as
+    /// [`publish`](Self::publish) does.
+    ///
+    /// # Panics
+    ///
+    /// If the claim is of another length.
+    #[inline]
+    pub(crate) fn publish_whole(self, payload: &[u8], [word, rest @ ..]: [u64; WORDS]) {
+        assert_eq!(
+            Geometry::record_bytes(length(payload.len())),
+            self.bytes,
+            "a payload of {} bytes for a record of another length",
+            payload.len()
+        );
+        self.memory.copy_record_in(self.offset, &rest_bytes(rest), payload);
+        self.store(word);
+    }
+
+    #[inline]
+    fn store(self, word: u64) {
         // From here on the drain may pass this record, and the handle be dropped, and the mapping with it, before this function has returned: so no call
         // that the handle is an argument of may last beyond the store. The atomic alone may go under a reference to it.
         #[cfg(not(loom))]
@@ -403,4 +488,14 @@ impl Claim<'_> {
         #[cfg(loom)]
         self.memory.store_u64(self.offset, word, Release);
     }
+}
+
+/// A header's words behind the publish word, as bytes.
+#[inline]
+fn rest_bytes([epoch, lengths, checksums]: [u64; WORDS - 1]) -> [u8; HEADER - 8] {
+    let mut rest = [0; HEADER - 8];
+    rest[..8].copy_from_slice(&epoch.to_le_bytes());
+    rest[8..16].copy_from_slice(&lengths.to_le_bytes());
+    rest[16..].copy_from_slice(&checksums.to_le_bytes());
+    rest
 }
