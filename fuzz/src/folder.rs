@@ -91,7 +91,10 @@ impl Log {
                     self.handoff.install(segment, memory).expect("in order")
                 }
                 Prepared::Idle => return Ok(()),
-                Prepared::Populated { .. } | Prepared::Marked { .. } | Prepared::Recycled { .. } => {}
+                Prepared::Allocated { .. }
+                | Prepared::Populated { .. }
+                | Prepared::Marked { .. }
+                | Prepared::Recycled { .. } => {}
             }
         }
     }

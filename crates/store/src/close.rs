@@ -6,6 +6,7 @@ use windlass_log::Lsn;
 
 use crate::disk::Disk;
 use crate::error::StoreError;
+use crate::names;
 use crate::store::{Store, UpdateError, locked};
 
 impl<D: Disk> Store<D> {
@@ -43,7 +44,11 @@ impl<D: Disk> Store<D> {
 
     fn close_cleanly(&self, tail: Lsn) -> Result<(), StoreError> {
         // No helper's step may be under way when the lock is given up.
-        let _preparing = locked(&self.preparing);
+        let mut preparing = locked(&self.preparing);
+        if let Some(making) = preparing.making.take() {
+            // If it stays the next opening removes it.
+            let _ = self.disk.remove(&names::temporary(self.geometry, making.number));
+        }
         self.flush(tail)?;
         let now = self.superblock();
         if now.clean == Some(tail) {

@@ -71,6 +71,8 @@ impl<D: Disk> Store<D> {
             };
             let pages = start / PAGE_BYTES * PAGE_BYTES..end.next_multiple_of(PAGE_BYTES);
             Counting::add(&self.counting.flushed_page_bytes, pages.end - pages.start);
+            // A page that was written is clean, and the next store to it a fault.
+            segment.present.store(false, Ordering::Relaxed);
             let name = || names::segment(geometry, number);
             if let Err(errno) = segment.map.flush_range(pages) {
                 let error = Err::<(), _>(errno).at(DiskCall::FlushRange, self.disk.path(), &name());

@@ -547,7 +547,7 @@ fn assemble<D: Disk>(
         geometry,
         log_id: control.now.log_id,
         lock: Mutex::new(Some(lock)),
-        preparing: Mutex::new(Preparing::default()),
+        preparing: Mutex::new(Preparing::new()),
         flushing: Mutex::new(()),
         persisted: AtomicU64::new(persisted.0),
         trimmed: AtomicU64::new(control.now.trimmed.0),

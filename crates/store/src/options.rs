@@ -73,6 +73,9 @@ pub struct Options {
     pub retention_bytes: u64,
     /// How many segments are ready beyond the one with the tail; at least 1.
     pub segments_ahead: u64,
+    /// At most how many segments are ready beyond the one with the tail while it moves fast and there are free files to make them of.
+    /// At or below `segments_ahead`: no more than that.
+    pub segments_ahead_max: u64,
     /// At most how many bytes ahead of the tail the helper makes present and writable.
     pub populate_bytes_max: u64,
     /// See [`UnsafeFilesystem`].
@@ -91,6 +94,7 @@ impl Default for Options {
             log_id: None,
             retention_bytes: 1 << 30,
             segments_ahead: 2,
+            segments_ahead_max: 2,
             populate_bytes_max: 16 << 20,
             unsafe_filesystem: UnsafeFilesystem::Refuse,
             copied_folder: CopiedFolder::Judge,

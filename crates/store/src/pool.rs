@@ -27,7 +27,7 @@ pub(crate) struct Free<D: Disk> {
 
 /// How many free files stay mapped beyond as many as are kept ahead of the tail: unmapping one, and bringing its pages back, costs
 /// as much as writing it. An application that trims several segments at once frees so many before the first is used again.
-const OPEN_FREE_MAX: u64 = 6;
+const OPEN_FREE_MAX: u64 = 14;
 
 /// Files without log.
 pub(crate) struct Pool<D: Disk> {
@@ -48,6 +48,13 @@ impl<D: Disk> Pool<D> {
     pub(crate) fn take_free(&mut self) -> Option<Free<D>> {
         let mapped = self.free.iter().rposition(|free| free.open.is_some());
         mapped.map(|at| self.free.remove(at)).or_else(|| self.free.pop())
+    }
+
+    /// A free file that is still mapped, if there is any: its number and the segment that it was.
+    pub(crate) fn take_mapped(&mut self) -> Option<(u32, Arc<Segment<D>>)> {
+        let at = self.free.iter().rposition(|free| free.open.is_some())?;
+        let Free { number, open } = self.free.remove(at);
+        open.map(|open| (number, open))
     }
 
     /// The lowest number that no free file has.

@@ -5,11 +5,12 @@
 //! after the name is durable (kinds 15, 20, 29); running out of space is an answer, never a fault of a store (kind 20).
 //!
 //! ```text
-//!  new:      create <base>.tmp → zeros → header → flush ┐
-//!                                                       ├→ rename to <base>.segment → flush folder → map → hand out
-//!  recycled:          free-<n>        →   header → flush ┘
+//!  new:  create <base>.tmp → zeros, a part in a step → flush → map ┐
+//!  trimmed:  <base>.segment, mapped still ─────────────────────────┴→ rename to free-<n>
+//!  free-<n> → header → flush → rename to <base>.segment → flush folder → hand out
 //! ```
 
+use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -21,11 +22,17 @@ use crate::error::{At, DiskCall, DiskError, StoreError};
 use crate::names;
 use crate::pool::Free;
 use crate::segment::Segment;
-use crate::store::{Preparing, Store, UpdateError, locked};
+use crate::store::{Making, Preparing, Store, UpdateError, locked};
 
 /// The shortest stretch that is made present at a time.
 const POPULATE_BYTES_MIN: u64 = 256 << 10;
 const PAGE_BYTES: u64 = 4096;
+/// How much of a new file is made in one step.
+const ALLOCATE_BYTES: u64 = 4 << 20;
+/// A tail that moved by so much between two looks goes through its segments fast enough to find them as it left them.
+const PRESENT_PACE_BYTES: u64 = 4 << 20;
+/// Segments are ready for so many looks of the helper at the tail's pace, if there are free ones.
+const PACE_LOOKS: u64 = 16;
 /// A segment's first page, which holds its header.
 const HEADER_PAGE: usize = 4096;
 const _: () = assert!(HEADER_PAGE as u64 == SEGMENT_HEADER_BYTES);
@@ -41,6 +48,11 @@ pub enum Prepared {
         segment: u64,
         /// Its bytes, header page included.
         memory: Memory,
+    },
+    /// A part of a new file was made; a segment is made of it once it is whole.
+    Allocated {
+        /// Bytes of the part.
+        bytes: u64,
     },
     /// Pages up to here are present and writable.
     Populated {
@@ -114,6 +126,10 @@ impl<D: Disk> Store<D> {
             "R-6: a segment was to be made ready before `begin` cleared the clean mark"
         );
         let mut preparing = locked(&self.preparing);
+        preparing.notice(tail);
+        if let Some((segment, memory)) = self.made_before(&mut preparing) {
+            return Ok(Prepared::Segment { segment, memory });
+        }
         if let Some(persisted) = self.write_mark()? {
             return Ok(Prepared::Marked { persisted });
         }
@@ -125,16 +141,77 @@ impl<D: Disk> Store<D> {
         if segments > 0 {
             return Ok(Prepared::Recycled { segments });
         }
-        let last = self.geometry.segment_of(tail) + self.options.segments_ahead.max(1);
+        let ahead = self.options.segments_ahead.max(1);
+        let last = self.geometry.segment_of(tail) + ahead;
         // Whatever is mapped below was opened again to be read, and says nothing of where the log goes on.
         let first = self.geometry.segment_of(self.persisted().lsn());
         let next = self.segments().range(first..).next_back().map_or(first, |(number, _)| number + 1);
-        if next <= last {
-            let memory = self.make_segment(next)?;
-            self.restore_reserve();
-            return Ok(Prepared::Segment { segment: next, memory });
+        // So that each has the length of a few looks, however fast the tail moves. Segments that are free anyway, never new ones.
+        let wanted = self.geometry.segment_of(Lsn(tail.0 + preparing.pace * PACE_LOOKS));
+        let more = wanted.min(self.geometry.segment_of(tail) + self.options.segments_ahead_max.max(ahead));
+        if next <= last.max(more) {
+            let made = self.reuse_segments(next..=last.max(more))?;
+            preparing.made.extend(made);
+            if preparing.made.is_empty() && next <= last && self.is_there(next) {
+                self.make_segment(next)?;
+                preparing.made.push_back(next);
+            }
+            if let Some((segment, memory)) = self.made_before(&mut preparing) {
+                self.restore_reserve();
+                return Ok(Prepared::Segment { segment, memory });
+            }
+        }
+        if next <= last || preparing.making.is_some() {
+            let bytes = self.make_file_part(&mut preparing, next)?;
+            return Ok(Prepared::Allocated { bytes });
         }
         Ok(Prepared::Idle)
+    }
+
+    /// Whether making this segment takes no new file: there is a free one, or the segment itself.
+    fn is_there(&self, segment: u64) -> bool {
+        !locked(&self.pool).free.is_empty()
+            || self.disk.open(&names::segment(self.geometry, segment), Access::Read).is_ok()
+    }
+
+    /// Makes the next part of a new file of really allocated zeros, for want of one for segment `number`; with the last part it becomes a free file. Answers the bytes
+    /// of the part.
+    ///
+    /// In parts, because all of it takes longer than producers take to fill a segment: meanwhile the helper has to look after the log, and trimmed
+    /// segments may come back.
+    fn make_file_part(&self, preparing: &mut Preparing<D>, number: u64) -> Result<u64, PrepareError> {
+        let Making { number, file, done } = match preparing.making.take() {
+            Some(making) => making,
+            None => Making { number, file: self.new_file(number)?, done: 0 },
+        };
+        let part = done..(done + ALLOCATE_BYTES).min(self.geometry.segment_bytes());
+        let bytes = part.end - part.start;
+        let end = part.end;
+        self.fill_part(number, &file, part)?;
+        if end < self.geometry.segment_bytes() {
+            preparing.making = Some(Making { number, file, done: end });
+            return Ok(bytes);
+        }
+        let made = names::temporary(self.geometry, number);
+        self.sync_new_file(&file, &made)?;
+        let segment = self.map_segment(file, &made)?;
+        let mut pool = locked(&self.pool);
+        let free = pool.number_unused();
+        self.disk.rename(&made, &names::free(free)).at(DiskCall::Rename, self.disk.path(), &made)?;
+        pool.free.push(Free { number: free, open: Some(segment) });
+        Ok(bytes)
+    }
+
+    /// The next segment that was made and not yet answered.
+    fn made_before(&self, preparing: &mut Preparing<D>) -> Option<(u64, Memory)> {
+        while let Some(segment) = preparing.made.pop_front() {
+            // A cut may have closed it since.
+            let found = self.segments().get(&segment).map(|made| made.memory().clone());
+            if let Some(memory) = found {
+                return Some((segment, memory));
+            }
+        }
+        None
     }
 
     /// Writes the persisted mark down once it is half a segment behind: with a device that keeps up it trails by less than one, which bounds the work of R-11.
@@ -150,7 +227,7 @@ impl<D: Disk> Store<D> {
 
     /// Makes the pages ahead of the tail present: twice as many bytes as the tail moved since the last stretch, within bounds, as each such page is
     /// dirty and will be written once by the kernel whether or not a record comes to lie in it.
-    fn populate(&self, preparing: &mut Preparing, tail: Lsn) -> Option<Lsn> {
+    fn populate(&self, preparing: &mut Preparing<D>, tail: Lsn) -> Option<Lsn> {
         let moved = tail.0.saturating_sub(preparing.tail_before.0);
         let max = self.options.populate_bytes_max.max(POPULATE_BYTES_MIN);
         let stretch = moved.saturating_mul(2).clamp(POPULATE_BYTES_MIN, max);
@@ -161,12 +238,23 @@ impl<D: Disk> Store<D> {
         }
         let number = self.geometry.segment_of(from);
         let segment = self.segments().get(&number).cloned()?;
+        // Even to walk over pages that are there costs a fifth of filling them. A segment that comes round again within a second or so finds
+        // them as it left them; for one that takes longer the kernel may have written them meanwhile, and the next store to each is a fault.
+        if moved >= PRESENT_PACE_BYTES && segment.present.load(Ordering::Relaxed) {
+            preparing.populated = self.geometry.base(number + 1);
+            preparing.tail_before = tail;
+            return None;
+        }
         let start = self.geometry.offset_of(from) / PAGE_BYTES * PAGE_BYTES;
         let end = (start + stretch).min(self.geometry.segment_bytes());
         segment.file.will_need(start..end);
         // A kernel without the call, or without memory, leaves the faults to the producers.
         if segment.map.populate(start..end).is_ok() {
             Counting::add(&self.counting.populated_bytes, end - start);
+            if end == self.geometry.segment_bytes() {
+                // And what lies before, this or the producers' stores have made present.
+                segment.present.store(true, Ordering::Relaxed);
+            }
         }
         preparing.populated = Lsn(self.geometry.base(number).0 + end);
         preparing.tail_before = tail;
@@ -183,6 +271,62 @@ impl<D: Disk> Store<D> {
                 segments.remove(&number);
             }
         }
+    }
+
+    /// Makes as many of these segments ready as there are free files that are still mapped, with one flush of the folder for all. Answers their numbers,
+    /// from the first one on without a gap; none if there is no such file, or a segment of that name is there already.
+    ///
+    /// A crash in between leaves some with their final name, each whole, and the rest free.
+    fn reuse_segments(&self, numbers: RangeInclusive<u64>) -> Result<Vec<u64>, PrepareError> {
+        let mut made = Vec::new();
+        for number in numbers {
+            let name = names::segment(self.geometry, number);
+            match self.disk.open(&name, Access::Read) {
+                Err(Errno::NOENT) => {}
+                // Whoever makes this one alone finds out what it is.
+                Ok(_) | Err(_) => break,
+            }
+            let Some((free, segment)) = locked(&self.pool).take_mapped() else { break };
+            made.push((number, free, segment));
+        }
+        let mut named = 0;
+        let mut result = Ok(());
+        for (number, free, segment) in &made {
+            result = self.write_segment_header(*number, &names::free(*free), segment);
+            if result.is_err() {
+                break;
+            }
+        }
+        for (number, free, _) in made.iter().filter(|_| result.is_ok()) {
+            let (from, to) = (names::free(*free), names::segment(self.geometry, *number));
+            let renamed = self.disk.rename(&from, &to).at(DiskCall::Rename, self.disk.path(), &to);
+            if let Err(error) = renamed {
+                result = Err(error.into());
+                break;
+            }
+            named += 1;
+        }
+        let unused = made.split_off(named);
+        let mut pool = locked(&self.pool);
+        pool.live += named as u64;
+        pool.free.extend(unused.into_iter().map(|(_, number, open)| Free { number, open: Some(open) }));
+        drop(pool);
+        if named == 0 {
+            return result.map(|()| Vec::new());
+        }
+        self.disk
+            .sync_folder()
+            .at(DiskCall::SyncFolder, self.disk.path(), "")
+            .map_err(|error| self.fail(error))?;
+        let mut segments = self.segments_mut();
+        Ok(made
+            .into_iter()
+            .map(|(number, _, segment)| {
+                // Somebody who asked for its memory may have opened it since it has its name.
+                segments.entry(number).or_insert(segment);
+                number
+            })
+            .collect())
     }
 
     /// Makes one segment ready, from free blocks or new ones. One that is there already is opened: the rename at the end would take its bytes away.
@@ -234,11 +378,23 @@ impl<D: Disk> Store<D> {
         name: &str,
     ) -> Result<(), PrepareError> {
         let folder = self.disk.path();
+        self.write_segment_header(number, made, segment)?;
+        self.disk.rename(made, name).at(DiskCall::Rename, folder, name)?;
+        self.disk.sync_folder().at(DiskCall::SyncFolder, folder, name).map_err(|error| self.fail(error))?;
+        Ok(())
+    }
+
+    /// Writes the header of segment `number` into a file that is still called `made`. Durable when it returns.
+    fn write_segment_header(
+        &self,
+        number: u64,
+        made: &str,
+        segment: &Segment<D>,
+    ) -> Result<(), PrepareError> {
+        let folder = self.disk.path();
         write_header::<D>(&segment.file, self.header(number)).at(DiskCall::Write, folder, made)?;
         let flushed = segment.map.flush_range(0..SEGMENT_HEADER_BYTES);
         flushed.at(DiskCall::FlushRange, folder, made).map_err(|error| self.fail(error))?;
-        self.disk.rename(made, name).at(DiskCall::Rename, folder, name)?;
-        self.disk.sync_folder().at(DiskCall::SyncFolder, folder, name).map_err(|error| self.fail(error))?;
         Ok(())
     }
 
@@ -253,40 +409,49 @@ impl<D: Disk> Store<D> {
 
     /// A new file of really allocated zeros under the segment's temporary name.
     fn allocate(&self, number: u64) -> Result<D::File, PrepareError> {
+        let file = self.new_file(number)?;
+        self.fill_part(number, &file, 0..self.geometry.segment_bytes())?;
+        self.sync_new_file(&file, &names::temporary(self.geometry, number))?;
+        Ok(file)
+    }
+
+    /// An empty file under the segment's temporary name.
+    fn new_file(&self, number: u64) -> Result<D::File, DiskError> {
         let name = names::temporary(self.geometry, number);
         let folder = self.disk.path();
         // Left by a step that failed.
         match self.disk.remove(&name) {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(errno) => {
-                return Err(DiskError { call: DiskCall::Remove, file: folder.join(&name), errno }.into());
+                return Err(DiskError { call: DiskCall::Remove, file: folder.join(&name), errno });
             }
         }
-        let made = self.disk.create(&name).at(DiskCall::Create, folder, &name).and_then(|file| {
-            file.allocate(self.geometry.segment_bytes()).at(DiskCall::Allocate, folder, &name)?;
-            Ok(file)
-        });
-        match made {
-            Ok(file) => {
-                // The zeros too, so that no later flush changes metadata.
-                file.sync().at(DiskCall::Sync, folder, &name).map_err(|error| self.fail(error))?;
-                Counting::add(&self.counting.segments_made, 1);
-                Ok(file)
-            }
-            Err(error) => {
-                let _ = self.disk.remove(&name);
-                if !error.is_full() {
-                    return Err(error.into());
-                }
-                Counting::add(&self.counting.disk_full, 1);
-                let reserve_given_back = self.disk.remove(names::RESERVE).is_ok();
-                Err(PrepareError::Full {
-                    segment: number,
-                    segment_bytes: self.geometry.segment_bytes(),
-                    reserve_given_back,
-                })
-            }
+        self.disk.create(&name).at(DiskCall::Create, folder, &name)
+    }
+
+    /// Fills a part of a new file. If that fails the file is gone.
+    fn fill_part(&self, number: u64, file: &D::File, part: Range<u64>) -> Result<(), PrepareError> {
+        let name = names::temporary(self.geometry, number);
+        let filled = file.allocate_part(part, self.geometry.segment_bytes());
+        let Err(error) = filled.at(DiskCall::Allocate, self.disk.path(), &name) else { return Ok(()) };
+        let _ = self.disk.remove(&name);
+        if !error.is_full() {
+            return Err(error.into());
         }
+        Counting::add(&self.counting.disk_full, 1);
+        let reserve_given_back = self.disk.remove(names::RESERVE).is_ok();
+        Err(PrepareError::Full {
+            segment: number,
+            segment_bytes: self.geometry.segment_bytes(),
+            reserve_given_back,
+        })
+    }
+
+    /// The zeros too, so that no later flush changes metadata.
+    fn sync_new_file(&self, file: &D::File, name: &str) -> Result<(), StoreError> {
+        file.sync().at(DiskCall::Sync, self.disk.path(), name).map_err(|error| self.fail(error))?;
+        Counting::add(&self.counting.segments_made, 1);
+        Ok(())
     }
 
     /// Makes the reserve again after it was given back. A full disk leaves it for later.

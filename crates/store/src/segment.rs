@@ -1,6 +1,7 @@
 //! One segment: its file, and its mapping while it may be written.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use windlass_log::Memory;
 
@@ -13,6 +14,9 @@ pub(crate) type MapOf<D> = <<D as Disk>::File as DiskFile>::Map;
 pub(crate) struct Segment<D: Disk> {
     pub(crate) file: D::File,
     pub(crate) map: MapOf<D>,
+    /// Whether all pages were made present and writable since the file was mapped, and none was flushed since: a hint, which the kernel's own
+    /// writing makes stale.
+    pub(crate) present: AtomicBool,
 }
 
 impl<D: Disk> Segment<D> {

@@ -9,7 +9,7 @@
 //!
 //! Locks, in the order in which they may be taken: `preparing` → `flushing` → `vouching` → `superblock` → `pool` → `segments`. Appends take none of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -57,7 +57,7 @@ pub struct Store<D: Disk> {
     /// The machine's boot, as the caller said.
     pub(crate) boot_id: [u8; 16],
     pub(crate) lock: Mutex<Option<D::Lock>>,
-    pub(crate) preparing: Mutex<Preparing>,
+    pub(crate) preparing: Mutex<Preparing<D>>,
     pub(crate) flushing: Mutex<()>,
     pub(crate) superblock: Mutex<Control<D>>,
     pub(crate) pool: Mutex<Pool<D>>,
@@ -80,12 +80,49 @@ pub struct Store<D: Disk> {
 }
 
 /// What the helper remembers between steps.
-#[derive(Default)]
-pub(crate) struct Preparing {
+pub(crate) struct Preparing<D: Disk> {
     /// Pages below are present and writable.
     pub(crate) populated: Lsn,
     /// The tail at the last stretch.
     pub(crate) tail_before: Lsn,
+    /// The tail at the last look.
+    pub(crate) tail_seen: Lsn,
+    /// How many bytes the tail moves from one look to the next, about: the most of late.
+    pub(crate) pace: u64,
+    /// Segments that were made and not yet answered, in order.
+    pub(crate) made: VecDeque<u64>,
+    /// A new file that is not whole yet.
+    pub(crate) making: Option<Making<D>>,
+}
+
+/// A new file that is being made.
+pub(crate) struct Making<D: Disk> {
+    /// The segment whose temporary name it has.
+    pub(crate) number: u64,
+    pub(crate) file: D::File,
+    /// Zeros are written up to here.
+    pub(crate) done: u64,
+}
+
+impl<D: Disk> Preparing<D> {
+    /// Nothing is remembered yet.
+    pub(crate) fn new() -> Preparing<D> {
+        Preparing {
+            populated: Lsn(0),
+            tail_before: Lsn(0),
+            tail_seen: Lsn(0),
+            pace: 0,
+            made: VecDeque::new(),
+            making: None,
+        }
+    }
+
+    /// Learns the tail's pace.
+    pub(crate) fn notice(&mut self, tail: Lsn) {
+        let moved = if self.tail_seen == Lsn(0) { 0 } else { tail.0.saturating_sub(self.tail_seen.0) };
+        self.tail_seen = tail;
+        self.pace = moved.max(self.pace - self.pace / 16);
+    }
 }
 
 /// Why the superblock was not changed.
@@ -297,7 +334,7 @@ impl<D: Disk> Store<D> {
 
     pub(crate) fn map_segment(&self, file: D::File, name: &str) -> Result<Arc<Segment<D>>, DiskError> {
         let map = file.map(self.geometry.segment_bytes()).at(DiskCall::Map, self.disk.path(), name)?;
-        Ok(Arc::new(Segment { file, map }))
+        Ok(Arc::new(Segment { file, map, present: AtomicBool::new(false) }))
     }
 
     pub(crate) fn segments(&self) -> RwLockReadGuard<'_, BTreeMap<u64, Arc<Segment<D>>>> {

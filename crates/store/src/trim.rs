@@ -139,14 +139,14 @@ impl<D: Disk> Store<D> {
                 superblock.history.trim(lsn);
             }
         })?;
-        self.pass_marks(lsn, || {});
-        self.release(lsn);
+        self.pass_marks(lsn, || self.release(lsn));
         self.recycle()?;
         Ok(())
     }
 
     /// Raises the trim point, and the persisted mark with it. In this order: the helper unmaps what is persisted, and a flush under way that
-    /// misses a segment takes it for released by the trim point. `between` looks on.
+    /// misses a segment takes it for released by the trim point. `between` is where segments are released: before the helper could unmap what is about to
+    /// be used again.
     pub(crate) fn pass_marks(&self, lsn: Lsn, between: impl FnOnce()) {
         self.trimmed.fetch_max(lsn.0, Ordering::AcqRel);
         between();
@@ -230,6 +230,7 @@ impl<D: Disk> Store<D> {
         let mut preparing = locked(&self.preparing);
         preparing.populated = preparing.populated.min(lsn);
         preparing.tail_before = preparing.tail_before.min(lsn);
+        preparing.tail_seen = preparing.tail_seen.min(lsn);
         let _turn = locked(&self.flushing);
         self.rewrite(|superblock| {
             keep_own(superblock, change);

@@ -53,7 +53,10 @@ fn prepare(store: &Store<RealDisk>, handoff: &Handoff) {
                 }
             }
             Prepared::Idle => return,
-            Prepared::Populated { .. } | Prepared::Marked { .. } | Prepared::Recycled { .. } => {}
+            Prepared::Allocated { .. }
+            | Prepared::Populated { .. }
+            | Prepared::Marked { .. }
+            | Prepared::Recycled { .. } => {}
         }
     }
 }

@@ -60,7 +60,10 @@ impl Log {
             match self.store.prepare_step(self.handoff.tail())? {
                 Prepared::Segment { segment, memory } => self.handoff.install(segment, memory).unwrap(),
                 Prepared::Idle => return Ok(()),
-                Prepared::Populated { .. } | Prepared::Marked { .. } | Prepared::Recycled { .. } => {}
+                Prepared::Allocated { .. }
+                | Prepared::Populated { .. }
+                | Prepared::Marked { .. }
+                | Prepared::Recycled { .. } => {}
             }
         }
     }
@@ -148,7 +151,9 @@ fn kind_32_two_processes_and_kind_33_the_killed_one_is_no_obstacle() {
     }
     let (store, opened) =
         Store::open(RealDisk::open(folder.path()).unwrap(), &AROUND, &Options::default()).unwrap();
-    assert!(!opened.clean && !opened.memory_lost && opened.rewritten_bytes > 0);
+    assert!(!opened.clean && !opened.memory_lost);
+    // Nothing is left to be written again only if it was killed just after the mark was written down.
+    assert!(opened.rewritten_bytes > 0 || store.superblock().persisted == opened.tail);
     assert!(count(&Arc::new(store), opened.tail) > durable, "an acknowledged record is gone");
 }
 

@@ -34,6 +34,9 @@ use crate::record::{Lag, RecordHeader, RecordKind, WORDS, zeros_checksum};
 use crate::salt::{EpochKey, Salt};
 use crate::{Chain, Epoch, Geometry, HEADER_BYTES, LogId, Lsn};
 
+/// For longer payloads the tail is read after the sum was taken.
+const EARLY_LOOK_BYTES_MAX: u32 = 1024;
+
 /// What a tenure starts from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tenure {
@@ -239,12 +242,17 @@ impl Handoff {
     pub fn append(&self, kind: RecordKind, payload: &[u8]) -> Result<Appended, ReserveError> {
         assert_appendable(kind);
         let payload_bytes = self.checked(length(payload.len()))?;
+        // Who appends at the same time shows between this look and the claim, and the line is here by then. What takes longer is looked for later.
+        let mut look = self.window.look();
         // Before the place is known: what is claimed holds up the drain until it is published, and the processor overlaps the sum with the
         // stores of the record before, which the claim's atomic waits for.
         let mut hasher = self.hasher.clone();
         hasher.update(payload);
         let sum = hasher.finalize();
-        let claim = match self.window.claim_plain(Geometry::record_bytes(u64::from(payload_bytes))) {
+        if payload_bytes > EARLY_LOOK_BYTES_MAX {
+            look = self.window.look();
+        }
+        let claim = match self.window.claim_plain(look, Geometry::record_bytes(u64::from(payload_bytes))) {
             Some(claim) => claim,
             None => return self.append_anywhere(kind, payload, payload_bytes, sum),
         };

@@ -138,14 +138,15 @@ impl Memory {
         let filled = HEADER + payload.len();
         let bytes = filled.next_multiple_of(8);
         let to = self.at(offset, length(bytes)).as_ptr();
+        let (header_to, payload_to) = (to.wrapping_add(8), to.wrapping_add(HEADER));
         // SAFETY: `at` checked the range from `offset` to behind the zeros, which holds header, payload and zeros one behind the other, and the owner
-        // keeps it mapped; `header` and `payload` are references and none leads into the memory, so they don't overlap with it.
-        unsafe {
-            to.add(8).copy_from_nonoverlapping(header.as_ptr(), header.len());
-            to.add(HEADER).copy_from_nonoverlapping(payload.as_ptr(), payload.len());
-            if filled < bytes {
-                to.add(filled).write_bytes(0, bytes - filled);
-            }
+        // keeps it mapped; `header` is a reference and none leads into the memory, so they don't overlap.
+        unsafe { header_to.copy_from_nonoverlapping(header.as_ptr(), header.len()) };
+        // SAFETY: as for the header.
+        unsafe { payload_to.copy_from_nonoverlapping(payload.as_ptr(), payload.len()) };
+        if filled < bytes {
+            // SAFETY: in the same range; any byte pattern is fine there.
+            unsafe { to.wrapping_add(filled).write_bytes(0, bytes - filled) };
         }
     }
 

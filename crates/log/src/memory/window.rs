@@ -31,11 +31,14 @@ use crate::sync::{AtomicBool, AtomicU64, Line, UnsafeCell};
 
 const SEAL: u64 = 1;
 
-/// How long a producer gives way at first, in pauses of the processor (one takes 3 to 50 ns); doubled at each turn, up to `PAUSES_MAX`.
+/// How long a producer gives way in its first turn, in pauses of the processor (one takes 3 to 50 ns), and in the longest; each is four times as long as
+/// the one before.
 const PAUSES_MIN: u64 = 4;
-const PAUSES_MAX: u64 = 32;
-/// At most how many turns it gives way.
-const TURNS_MAX: u32 = if cfg!(loom) { 0 } else { 24 };
+const PAUSES_MAX: u64 = 64;
+/// At most how many turns it gives way: a few microseconds.
+const TURNS_MAX: u32 = if cfg!(loom) { 0 } else { 12 };
+/// Who appends a record in so many pauses appends without a break.
+const PAUSES_PER_RECORD: u64 = 4;
 
 /// See the module.
 #[derive(Debug)]
@@ -98,6 +101,10 @@ pub enum InstallError {
         drained: Lsn,
     },
 }
+
+/// The tail word as it was.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Look(u64);
 
 /// What one CAS claimed: the record, and in front of it what crossing into a new segment needs.
 #[derive(Debug)]
@@ -177,11 +184,16 @@ impl Window {
         self.geometry
     }
 
-    /// Claims the next `bytes` bytes for a record where nearly every record goes: right at the tail, with no pad and nothing else in front of it.
-    /// `None` if that is not how it is, or if another producer was faster.
+    /// The tail word, to [claim](Self::claim_plain) at.
     #[inline]
-    pub(crate) fn claim_plain(&self, bytes: u64) -> Option<Claim<'_>> {
-        let word = self.tail.0.load(Acquire);
+    pub(crate) fn look(&self) -> Look {
+        Look(self.tail.0.load(Acquire))
+    }
+
+    /// Claims the next `bytes` bytes for a record where nearly every record goes: right at the tail, with no pad and nothing else in front of it.
+    /// `None` if that is not how it is, or if another producer was faster since `look`.
+    #[inline]
+    pub(crate) fn claim_plain(&self, Look(word): Look, bytes: u64) -> Option<Claim<'_>> {
         let offset = word & self.offset_mask;
         let reach = word + bytes;
         // Not sealed, not a segment's first record, and room for it and for one more header behind it: the next record starts where it ends.
@@ -237,10 +249,10 @@ impl Window {
             let now = self.tail.0.load(Acquire);
             let moved = (now & !SEAL) - (word & !SEAL);
             word = now;
-            if moved < bytes * pauses / 2 {
+            if moved < bytes * (pauses / PAUSES_PER_RECORD) {
                 break;
             }
-            pauses = (pauses * 2).min(PAUSES_MAX);
+            pauses = (pauses * 4).min(PAUSES_MAX);
         }
         word
     }

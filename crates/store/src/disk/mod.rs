@@ -174,7 +174,17 @@ pub trait DiskFile: Send + Sync + 'static {
     /// # Errors
     ///
     /// What `fallocate` and `pwrite` answer; `NOSPC` when the disk is full. The file then has any length.
-    fn allocate(&self, len_bytes: u64) -> Result<(), Errno>;
+    fn allocate(&self, len_bytes: u64) -> Result<(), Errno> {
+        self.allocate_part(0..len_bytes, len_bytes)
+    }
+
+    /// As [`allocate`](DiskFile::allocate), a part at a time, from the first to the last: the blocks of all `len_bytes` bytes with the first part, the zeros of
+    /// this part alone.
+    ///
+    /// # Errors
+    ///
+    /// As [`allocate`](DiskFile::allocate).
+    fn allocate_part(&self, part: Range<u64>, len_bytes: u64) -> Result<(), Errno>;
 
     /// Makes every write before it durable (`fdatasync`).
     ///

@@ -234,20 +234,22 @@ impl DiskFile for RealFile {
         Ok(())
     }
 
-    fn allocate(&self, len_bytes: u64) -> Result<(), Errno> {
+    fn allocate_part(&self, part: Range<u64>, len_bytes: u64) -> Result<(), Errno> {
         // First the blocks, so that a full disk is found before anything is written, then zeros, because an allocated but
         // unwritten extent would make each first flush change metadata. Where blocks can't be had at once the zeros bring them.
-        match fs::fallocate(&self.file, fs::FallocateFlags::empty(), 0, len_bytes) {
-            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
-            Err(error) => return Err(error),
+        if part.start == 0 {
+            match fs::fallocate(&self.file, fs::FallocateFlags::empty(), 0, len_bytes) {
+                Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
+                Err(error) => return Err(error),
+            }
         }
         let zeros = [0; ZERO_PIECE];
-        let mut offset = 0;
-        while offset < len_bytes {
-            let piece = usize::try_from(len_bytes - offset).map_or(ZERO_PIECE, |left| left.min(ZERO_PIECE));
+        let mut offset = part.start;
+        while offset < part.end {
+            let piece = usize::try_from(part.end - offset).map_or(ZERO_PIECE, |left| left.min(ZERO_PIECE));
             self.write_at(&zeros[..piece], offset)?;
             offset += piece as u64;
-            if offset % ZERO_FLUSH_EVERY == 0 {
+            if offset.is_multiple_of(ZERO_FLUSH_EVERY) {
                 self.sync()?;
             }
         }

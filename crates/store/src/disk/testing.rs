@@ -696,15 +696,15 @@ impl DiskFile for TestFile {
         failure.map_or(Ok(()), |failure| Err(failure.errno()))
     }
 
-    fn allocate(&self, len_bytes: u64) -> Result<(), Errno> {
+    fn allocate_part(&self, part: Range<u64>, _len_bytes: u64) -> Result<(), Errno> {
         let mut state = self.disk.state();
         let failure = state.call(Call::Allocate).err();
         if matches!(failure, Some(Failure::Fault(_) | Failure::Stopped)) {
             return Err(failure.map_or(Errno::IO, |failure| failure.errno()));
         }
-        state.grow(self.number, len_bytes)?;
+        state.grow(self.number, part.end)?;
         let inode = state.inodes.get_mut(&self.number).expect("an open file has an inode");
-        inode.live.zero(0, len_bytes);
+        inode.live.zero(part.start, part.end - part.start);
         failure.map_or(Ok(()), |failure| Err(failure.errno()))
     }
 

@@ -403,7 +403,12 @@ fn without_room(store: &Store<TestDisk>, tail: Lsn) -> u64 {
     loop {
         match store.prepare_step(tail) {
             Ok(Prepared::Idle | Prepared::Segment { .. }) => panic!("there is no room for a segment"),
-            Ok(Prepared::Populated { .. } | Prepared::Marked { .. } | Prepared::Recycled { .. }) => {}
+            Ok(
+                Prepared::Allocated { .. }
+                | Prepared::Populated { .. }
+                | Prepared::Marked { .. }
+                | Prepared::Recycled { .. },
+            ) => {}
             Err(PrepareError::Full { segment, .. }) => return segment,
             Err(error @ (PrepareError::Store(_) | PrepareError::Disk(_))) => panic!("{error}"),
         }
@@ -426,7 +431,10 @@ fn kind_22_29_once_a_full_disk_has_room_the_missing_segment_is_made_first_howeve
         match store.prepare_step(wanted).unwrap() {
             Prepared::Segment { segment, .. } => made.push(segment),
             Prepared::Idle => break,
-            Prepared::Populated { .. } | Prepared::Marked { .. } | Prepared::Recycled { .. } => {}
+            Prepared::Allocated { .. }
+            | Prepared::Populated { .. }
+            | Prepared::Marked { .. }
+            | Prepared::Recycled { .. } => {}
         }
     }
     assert_eq!(made, [missing, missing + 1, missing + 2]);

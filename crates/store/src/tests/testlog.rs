@@ -80,7 +80,10 @@ impl<D: Disk> TestLog<D> {
                     self.handoff.install(segment, memory).expect("in order")
                 }
                 Prepared::Idle => return Ok(()),
-                Prepared::Populated { .. } | Prepared::Marked { .. } | Prepared::Recycled { .. } => {}
+                Prepared::Allocated { .. }
+                | Prepared::Populated { .. }
+                | Prepared::Marked { .. }
+                | Prepared::Recycled { .. } => {}
             }
         }
     }

@@ -241,7 +241,8 @@ impl<F: Fabric, D: Disk> Local<F, D> {
                 true
             }
             Ok(
-                windlass_store::Prepared::Populated { .. }
+                windlass_store::Prepared::Allocated { .. }
+                | windlass_store::Prepared::Populated { .. }
                 | windlass_store::Prepared::Marked { .. }
                 | windlass_store::Prepared::Recycled { .. },
             ) => {

@@ -142,9 +142,12 @@ impl Shared {
                 install_ready(&*self.media, &tenure.handoff);
                 Step::Progress
             }
-            Ok(Prepared::Populated { .. } | Prepared::Marked { .. } | Prepared::Recycled { .. }) => {
-                Step::Progress
-            }
+            Ok(
+                Prepared::Allocated { .. }
+                | Prepared::Populated { .. }
+                | Prepared::Marked { .. }
+                | Prepared::Recycled { .. },
+            ) => Step::Progress,
             Ok(Prepared::Idle) => {
                 self.helper.set_failure(None);
                 Step::Idle

@@ -182,6 +182,7 @@ fn store_options(options: &Options, retention_bytes: u64) -> windlass_store::Opt
         log_id: options.log_id,
         retention_bytes,
         segments_ahead: options.ahead_segments,
+        segments_ahead_max: options.ahead_segments + AHEAD_MORE,
         unsafe_filesystem: if options.any_filesystem {
             UnsafeFilesystem::Use
         } else {
@@ -265,9 +266,16 @@ impl Log {
     }
 }
 
-/// Slots of the hand-off's ring: the tail's segment, those ahead, and one that is still being drained.
+/// How many segments more are ready ahead while appends come fast and trimmed ones are there to be used again. A thread that the scheduler takes off its
+/// core in the middle of an append, or the helper, may be away for several milliseconds, and producers fill a segment of the default size in 6.
+const AHEAD_MORE: u64 = 8;
+
+/// Slots of the hand-off's ring: the tail's segment, those ahead, and those that are still being drained.
 fn slots(options: &Options) -> usize {
-    usize::try_from(options.ahead_segments + 2).unwrap_or(usize::MAX / 2).next_power_of_two().max(4)
+    usize::try_from(options.ahead_segments + AHEAD_MORE + 2)
+        .unwrap_or(usize::MAX / 2)
+        .next_power_of_two()
+        .max(4)
 }
 
 /// A tenure of a lone log, with no segment installed yet.

@@ -25,7 +25,7 @@ const WARN_PERCENT: u64 = 80;
 /// Below this share the warning is over.
 const CALM_PERCENT: u64 = 70;
 /// An application that trims within so many segments of its tail is taken to do so again.
-const TRIM_LAG_SEGMENTS_MAX: u64 = 4;
+const TRIM_LAG_SEGMENTS_MAX: u64 = 8;
 /// About how many bytes a background flush takes at once: a commit that comes meanwhile waits for it.
 const STRETCH_BYTES: u64 = 1 << 20;
 
