@@ -3,6 +3,7 @@
 mod ahead;
 mod crash;
 mod kinds;
+mod pace;
 mod testlog;
 
 use windlass_log::Lsn;
