@@ -109,7 +109,8 @@ impl VerbsConnection {
             sequence: random & 0xff_ffff,
             gid: address.gid,
             lid: address.lid,
-            mtu: u8::try_from(address.mtu).unwrap_or(1),
+            // What this end will send and take, not what its port could: both ends must come to the same path MTU.
+            mtu: u8::try_from(address.mtu.min(mtu_code(maker.path.mtu_bytes_max))).unwrap_or(1),
             reads: maker.reads_max,
             link: address.link,
             transfer: maker.transfer,

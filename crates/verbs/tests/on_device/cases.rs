@@ -55,10 +55,15 @@ pub(crate) fn all() -> Vec<Case> {
             revoking::kind_65_without_windows_the_connection_and_the_region_are_ended,
         ),
     ];
-    let modes: [(&str, Play); 3] = [
+    let modes: [(&str, Play); 5] = [
         (
             "kind_61_the_mode_is_chosen_by_trial_in_the_folder",
             modes::the_mode_is_chosen_by_trial_in_the_folder,
+        ),
+        ("kind_69_two_ends_come_to_the_same_path_mtu", modes::kind_69_two_ends_come_to_the_same_path_mtu),
+        (
+            "kind_69_whole_pages_need_a_path_that_carries_a_page",
+            modes::kind_69_whole_pages_need_a_path_that_carries_a_page,
         ),
         (
             "kind_62_a_file_of_a_disk_is_never_pinned_for_writing",

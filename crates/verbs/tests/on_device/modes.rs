@@ -4,10 +4,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use windlass_fabric::conformance::{Case as Conformance, Outcome, run_pair_over};
-use windlass_fabric::{Backing, Fabric, Memory, Transfer};
-use windlass_verbs::{OpenError, Reason, Registration, TrialFault, VerbsFabric, VerbsOptions};
+use windlass_fabric::{
+    Access, Backing, ConnectError, Connection, ConnectionState, Fabric, HeapMemory, Local, Memory, Operation,
+    Request, Source, Status, Transfer,
+};
+use windlass_verbs::{OpenError, PathOptions, Reason, Registration, TrialFault, VerbsFabric, VerbsOptions};
 
+use crate::cases::{OPEN, bytes_of, region};
 use crate::memory::MappedMemory;
+use crate::pair::{End, connect};
 use crate::{Case, Ended};
 
 /// The suite over mapped files of a folder, registered one way.
@@ -130,4 +135,62 @@ pub(crate) fn a_configured_mode_that_misplaces_bytes_is_refused() -> Ended {
         assert!(matches!(refused, Err(OpenError::Registration { .. })), "bytes end up elsewhere");
     }
     Ended::Passed
+}
+
+/// An option of one end bounds the packets of both.
+pub(crate) fn kind_69_two_ends_come_to_the_same_path_mtu() -> Ended {
+    let (mut active, mut passive) = (End::with(&small_packets(None)), End::with(&VerbsOptions::default()));
+    for round in 0..2 {
+        // Each end writes to the other: many packets, of a length that both take.
+        let memory = Arc::new(HeapMemory::new(1 << 16));
+        let target = region(&passive.fabric, &memory, Access::LOCAL_WRITE | Access::WINDOW_BIND);
+        let source = Arc::new(HeapMemory::new(1 << 16));
+        source.write(0, &[0x77; 1 << 16]);
+        let from = region(&active.fabric, &source, Access::NONE);
+        let (mut writer, mut owner) = (active.connection(), passive.connection());
+        connect(&mut writer, &mut owner);
+        let mut window = passive.fabric.allocate_window().expect("a window");
+        let range = owner.bind(1, &mut window, &target, 0..1 << 16, OPEN).expect("a bind");
+        passive.done(1, Status::Success);
+        let local = Local { region: &from, offset: 0, bytes: (1 << 16) - 3 };
+        let operation = Operation::Write { source: Source::Region(local), to: range.at(1) };
+        writer.post(&[Request { id: 2, operation, signalled: true }]).expect("to post");
+        active.done(2, Status::Success);
+        assert!(bytes_of(&*memory, 1, (1 << 16) - 3).iter().all(|byte| *byte == 0x77), "round {round}");
+        drop((writer, owner, window));
+        std::mem::swap(&mut active, &mut passive);
+    }
+    Ended::Passed
+}
+
+/// On-demand paging has been seen to place the first packet of a page alone.
+pub(crate) fn kind_69_whole_pages_need_a_path_that_carries_a_page() -> Ended {
+    let folder = match disk() {
+        Ok(folder) => folder,
+        Err(skipped) => return skipped,
+    };
+    let pages = VerbsOptions { registration: Some(Registration::OdpPage), ..VerbsOptions::default() };
+    for (one, other) in [(pages.clone(), small_packets(None)), (small_packets(None), pages)] {
+        let (one, other) = (End::with(&one), End::with(&other));
+        let (mut near, far) = (one.connection(), other.connection());
+        let refused = near.connect(far.endpoint()).expect_err("a page takes four packets");
+        assert!(matches!(refused, ConnectError::PathMtu { bytes: 1024, needed_bytes: 4096 }), "{refused}");
+        assert_eq!(near.state(), ConnectionState::Initial);
+    }
+    let fabric = VerbsFabric::open(&small_packets(Some(folder))).expect("a device");
+    println!("   {}", fabric.registration());
+    if is_soft_roce(&fabric) {
+        let reason = &fabric.registration().reason;
+        assert!(
+            matches!(reason, Reason::NothingElse { fault: TrialFault::SmallMtu { mtu_bytes: 1024, .. } }),
+            "{reason}"
+        );
+        assert!(fabric.capabilities().staged_image);
+    }
+    Ended::Passed
+}
+
+fn small_packets(folder: Option<PathBuf>) -> VerbsOptions {
+    let path = PathOptions { mtu_bytes_max: 1024, ..PathOptions::default() };
+    VerbsOptions { path, folder, ..VerbsOptions::default() }
 }
