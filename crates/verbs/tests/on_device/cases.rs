@@ -58,7 +58,7 @@ pub(crate) fn all() -> Vec<Case> {
     let modes: [(&str, Play); 5] = [
         (
             "kind_61_the_mode_is_chosen_by_trial_in_the_folder",
-            modes::the_mode_is_chosen_by_trial_in_the_folder,
+            modes::kind_61_the_mode_is_chosen_by_trial_in_the_folder,
         ),
         ("kind_69_two_ends_come_to_the_same_path_mtu", modes::kind_69_two_ends_come_to_the_same_path_mtu),
         (
@@ -67,7 +67,7 @@ pub(crate) fn all() -> Vec<Case> {
         ),
         (
             "kind_62_a_file_of_a_disk_is_never_pinned_for_writing",
-            modes::a_file_of_a_disk_is_never_pinned_for_writing,
+            modes::kind_62_a_file_of_a_disk_is_never_pinned_for_writing,
         ),
         (
             "a_configured_mode_that_misplaces_bytes_is_refused",

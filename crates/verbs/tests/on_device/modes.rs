@@ -72,7 +72,7 @@ fn is_soft_roce(fabric: &VerbsFabric) -> bool {
 }
 
 /// What the trial finds is what the capabilities say.
-pub(crate) fn the_mode_is_chosen_by_trial_in_the_folder() -> Ended {
+pub(crate) fn kind_61_the_mode_is_chosen_by_trial_in_the_folder() -> Ended {
     let folder = match disk() {
         Ok(folder) => folder,
         Err(skipped) => return skipped,
@@ -96,7 +96,7 @@ pub(crate) fn the_mode_is_chosen_by_trial_in_the_folder() -> Ended {
 }
 
 /// Where the kernel would allow it, writeback would not learn of the device's writes.
-pub(crate) fn a_file_of_a_disk_is_never_pinned_for_writing() -> Ended {
+pub(crate) fn kind_62_a_file_of_a_disk_is_never_pinned_for_writing() -> Ended {
     let folder = match disk() {
         Ok(folder) => folder,
         Err(skipped) => return skipped,
