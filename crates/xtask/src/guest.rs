@@ -71,7 +71,7 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 2)]
     processors: u32,
     /// The guest is ended after so long
-    #[arg(long, default_value_t = 600)]
+    #[arg(long, default_value_t = 1200)]
     seconds: u64,
     /// Takeovers from frozen primaries in the demos on three hosts, and writes held back through a revocation
     #[arg(long, default_value_t = demo::TAKEOVERS, value_parser = clap::value_parser!(u32).range(3..=1000))]
@@ -152,7 +152,7 @@ pub(crate) fn step(context: &Context) -> Outcome {
         memory_mib: 4096,
         disk_mib: 512,
         processors: 2,
-        seconds: 600,
+        seconds: 1200,
         takeovers: demo::TAKEOVERS,
         demos: false,
         command: Vec::new(),

@@ -24,7 +24,8 @@ type Play = fn() -> Ended;
 
 /// Every case.
 pub(crate) fn all() -> Vec<Case> {
-    let own: [(&str, Play); 8] = [
+    let own: [(&str, Play); 9] = [
+        ("kind_58_what_may_be_locked_is_named", kind_58_what_may_be_locked_is_named),
         ("tmpfs_memory_is_written_by_the_device", tmpfs_memory_is_written_by_the_device),
         ("kind_61_a_mapped_file_is_a_source_and_no_target", kind_61_a_mapped_file_is_a_source_and_no_target),
         (
@@ -156,6 +157,36 @@ fn tmpfs_memory_is_written_by_the_device() -> Ended {
     active.done(5, Status::RemoteAccess);
     assert_eq!(writer.state(), ConnectionState::Error(ErrorCause::RequestFailed));
     assert_eq!(bytes_of(&*memory, PAGE, 6), b"notice");
+    Ended::Passed
+}
+
+/// Pinned memory beyond the limit is refused with what is needed, what is allowed and the setting; on demand needs none of it.
+fn kind_58_what_may_be_locked_is_named() -> Ended {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+    const LIMIT: u64 = 1 << 20;
+    let fabric = open().expect("a device");
+    let on_demand = modes::open(windlass_verbs::Registration::OdpPage);
+    let folder = std::env::var_os("WINDLASS_DISK_FOLDER").unwrap_or("/dev/shm".into());
+    let file = Arc::new(MappedMemory::new(Path::new(&folder), 4 * LIMIT, Backing::MappedFile));
+    let before = getrlimit(Resource::Memlock);
+    // This thread's alone, which ends with the case.
+    let mut sets = capabilities(None).expect("capabilities");
+    sets.effective.remove(CapabilitySet::IPC_LOCK);
+    set_capabilities(None, sets).expect("to give one up");
+    setrlimit(Resource::Memlock, Rlimit { current: Some(LIMIT), maximum: before.maximum }).expect("a limit");
+    let long: Arc<dyn Memory> = Arc::new(HeapMemory::new(4 * LIMIT));
+    let refused = fabric.register(long, Access::LOCAL_WRITE).map(drop);
+    let short = fabric.register(Arc::new(HeapMemory::new(LIMIT / 2)), Access::LOCAL_WRITE).map(drop);
+    let mapped = on_demand.register(file, Access::LOCAL_WRITE).map(drop);
+    setrlimit(Resource::Memlock, before).expect("the limit as it was");
+    let Err(RegisterError::MemoryLockLimit { bytes, limit_bytes }) = &refused else { panic!("{refused:?}") };
+    assert!(*bytes >= 4 * LIMIT && *limit_bytes == LIMIT, "{refused:?}");
+    let text = refused.expect_err("just looked at").to_string();
+    assert!(text.contains("ulimit -l") && text.contains(&LIMIT.to_string()), "{text}");
+    println!("   {text}");
+    short.expect("what fits is registered");
+    mapped.expect("on demand nothing is locked");
     Ended::Passed
 }
 
