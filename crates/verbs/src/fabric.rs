@@ -42,7 +42,8 @@ pub struct VerbsFabric {
 
 impl VerbsFabric {
     /// Opens the first device that has an active port with a fitting address, and tries what its word is not enough for: whether windows
-    /// keep their ends, and how mapped files of the log's folder are best registered. Takes well under a second.
+    /// keep their ends, and how mapped files of the log's folder are best registered: some dozen small
+    /// transfers with itself.
     ///
     /// # Errors
     /// [`OpenError`] says what is missing (the library, kernel support, a device, an address) or wrong (an option, the configured
