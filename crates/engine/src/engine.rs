@@ -9,8 +9,8 @@ use windlass_log::{Epoch, Lsn, MemberId};
 
 use crate::history::newest;
 use crate::{
-    Command, Config, Event, Input, Message, Opening, Persisted, Refusal, Role, Session, Stall, StopReason,
-    Undecided,
+    Command, Config, Event, Input, Message, Opening, Persisted, Placed, Refusal, Role, Session, Stall,
+    StopReason, Undecided,
 };
 
 mod append;
@@ -27,6 +27,7 @@ mod work;
 use self::backup::Following;
 use self::core::Core;
 use self::links::Links;
+use self::peer::Peer;
 use self::takeover::{Candidacy, Suspicion};
 use self::tenure::{Sealing, Tenure};
 use self::work::{Offer, Request, Work};
@@ -90,6 +91,38 @@ pub struct Status {
     pub damaged: bool,
     /// Why the engine has stopped, if it has.
     pub stopped: Option<StopReason>,
+    /// As primary: the peers that take batches, and how far the slowest of them are.
+    pub peers: PeerMarks,
+}
+
+/// What a primary knows of the peers that take its batches: `persisted ≤ placed ≤ posted` (I-1). Where there are none the marks say nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PeerMarks {
+    /// How many there are.
+    pub streaming: usize,
+    /// The lowest LSN below which all is handed to the fabric.
+    pub posted: Lsn,
+    /// The lowest LSN below which all is in a peer's memory.
+    pub placed: Placed,
+    /// The lowest LSN below which all is on a peer's medium.
+    pub persisted: Persisted,
+}
+
+impl PeerMarks {
+    fn of<'a>(streaming: impl Iterator<Item = &'a Peer>) -> PeerMarks {
+        let mut marks = PeerMarks::default();
+        for peer in streaming {
+            let is_first = marks.streaming == 0;
+            let lower = |so_far: Lsn, of_peer: Lsn| if is_first { of_peer } else { so_far.min(of_peer) };
+            marks = PeerMarks {
+                streaming: marks.streaming + 1,
+                posted: lower(marks.posted, peer.posted()),
+                placed: Placed(lower(marks.placed.0, peer.placed().0)),
+                persisted: Persisted(lower(marks.persisted.0, peer.persisted().0)),
+            };
+        }
+        marks
+    }
 }
 
 impl Engine {
@@ -214,6 +247,9 @@ impl Engine {
             trimmed: core.state.trimmed,
             damaged: core.damaged(),
             stopped: self.stopped,
+            peers: self.tenure.as_ref().map_or(PeerMarks::default(), |tenure| {
+                PeerMarks::of(tenure.peers.values().filter(|peer| peer.is_streaming()))
+            }),
         }
     }
 

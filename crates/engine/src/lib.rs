@@ -42,7 +42,7 @@ pub use command::{
     Command, Event, PeerStatus, Refusal, Role, Session, Stall, StallCause, StopReason, Token, Undecided,
 };
 pub use config::{Config, DurableState, Identity, Limits, Opening, PeerRecord, Timing};
-pub use engine::{Engine, Status};
+pub use engine::{Engine, PeerMarks, Status};
 pub use input::Input;
 pub use message::{
     EPOCH_COUNTER_MAX, MESSAGE_BYTES_MAX, MESSAGE_VERSION, Mark, Message, MessageError, Summary, Witness,

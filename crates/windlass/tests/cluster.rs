@@ -5,7 +5,7 @@ mod support;
 use std::time::{Duration, Instant};
 
 use support::{Group, PATIENCE, append_all, read_all};
-use windlass::engine::{Event, StopReason};
+use windlass::engine::{Event, PeerMarks, Role, StopReason};
 use windlass::{CommitError, Level, Lsn, NodeEvent, Outcome, TrimError};
 
 fn payload(number: u64) -> Vec<u8> {
@@ -283,6 +283,19 @@ fn a_trim_in_a_group_is_checked_and_reaches_every_member() {
     }
     let end = append_all(&log, (0..10).map(payload), Level::Durable);
     group.wait_durable(end);
+    // A primary knows how far its backups are; nobody else has any.
+    loop {
+        let marks = |at: usize| (group.node(at).status().role, group.node(at).metrics().group.peers);
+        let is_known = |(role, peers): (Role, PeerMarks)| match role {
+            Role::Primary => peers.streaming == 2 && peers.persisted.0 >= end,
+            Role::Backup | Role::Candidate | Role::Sealing | Role::Stopped => peers == PeerMarks::default(),
+        };
+        if (0..3).all(|at| is_known(marks(at))) {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{:#?}", group.statuses());
+        std::thread::sleep(Duration::from_millis(5));
+    }
     for at in 0..3 {
         assert_eq!(read_all(group.node(at)).len(), 10, "member {at}");
         let metrics = group.node(at).metrics().group;
@@ -293,6 +306,11 @@ fn a_trim_in_a_group_is_checked_and_reaches_every_member() {
         assert!(text.contains(&takeovers), "each tenure that began was timed: {text}");
         assert!(metrics.takeovers == 0 || metrics.takeover_ns.max > 0);
         assert_eq!(metrics.batch_bytes.count, metrics.batches);
+        let peers = metrics.peers;
+        let persisted =
+            format!("windlass_group_peers_persisted_lsn{{member=\"x\"}} {}\n", peers.persisted.0.0);
+        assert!(text.contains(&persisted), "{text}");
+        assert!(peers.persisted.0 <= peers.placed.0 && peers.placed.0 <= peers.posted);
         // One doorbell and one completion for each batch and backup; the data is one write, or two across segments, or none.
         assert_eq!((metrics.batch_doorbells, metrics.batch_signalled), (metrics.batches, metrics.batches));
         assert!((metrics.batches..=3 * metrics.batches).contains(&metrics.batch_requests));

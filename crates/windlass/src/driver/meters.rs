@@ -1,5 +1,7 @@
 //! What a member of a group counts beyond its log.
 
+use windlass_engine::PeerMarks;
+
 use crate::metrics::{Counter, Histogram, HistogramSnapshot, write_histogram};
 
 /// Counted while the driver runs.
@@ -76,6 +78,8 @@ pub struct GroupMetrics {
     /// Batches under way when their session ended: refused by the backup's end, or lost with the connection. None of them counts as
     /// placed (R-16).
     pub void_batches: u64,
+    /// As primary: the peers that take batches, and how far the slowest of them are.
+    pub peers: PeerMarks,
 }
 
 impl GroupMetrics {
@@ -120,6 +124,20 @@ impl GroupMetrics {
                  windlass_group_{name}_total{braces} {value}"
             );
         }
+        let PeerMarks { streaming, posted, placed, persisted } = self.peers;
+        for (name, help, value) in [
+            ("streaming_peers", "Peers that take batches.", streaming as u64),
+            ("peers_posted_lsn", "Handed to the fabric for all of them.", posted.0),
+            ("peers_placed_lsn", "In the memory of all of them.", placed.0.0),
+            ("peers_persisted_lsn", "On the media of all of them.", persisted.0.0),
+        ] {
+            // As above.
+            let _ = writeln!(
+                text,
+                "# HELP windlass_group_{name} {help}\n# TYPE windlass_group_{name} gauge\n\
+                 windlass_group_{name}{braces} {value}"
+            );
+        }
         for (name, help, histogram, unit) in [
             ("group_takeover_seconds", "From candidate to primary.", &self.takeover_ns, 1e-9),
             ("group_batch_bytes", "Log bytes of a batch.", &self.batch_bytes, 1.0),
@@ -131,7 +149,7 @@ impl GroupMetrics {
 }
 
 impl GroupMeters {
-    pub(crate) fn snapshot(&self) -> GroupMetrics {
+    pub(crate) fn snapshot(&self, peers: PeerMarks) -> GroupMetrics {
         GroupMetrics {
             batches: self.batches.value(),
             batch_bytes: self.batch_bytes.snapshot(),
@@ -154,6 +172,7 @@ impl GroupMeters {
             cuts: self.cuts.value(),
             refused: self.refused.value(),
             void_batches: self.void_batches.value(),
+            peers,
         }
     }
 }

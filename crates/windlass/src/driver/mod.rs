@@ -503,7 +503,7 @@ where
     /// What this member counts of the group.
     #[must_use]
     pub fn group_metrics(&self) -> GroupMetrics {
-        self.group_meters.snapshot()
+        self.group_meters.snapshot(self.engine.status().peers)
     }
 
     /// The control plane, for a simulator.

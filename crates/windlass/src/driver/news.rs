@@ -313,6 +313,7 @@ mod tests {
                 trimmed: windlass_log::Lsn(4096),
                 damaged: false,
                 stopped: None,
+                peers: windlass_engine::PeerMarks::default(),
             };
             Fixture {
                 news: News::of(MemberId(1), &voters, 2, 400 * MS, 0),

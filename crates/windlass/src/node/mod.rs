@@ -545,7 +545,7 @@ impl Node {
                 }
             }
         };
-        NodeMetrics { log, group: self.inner.group_meters.snapshot() }
+        NodeMetrics { log, group: self.inner.group_meters.snapshot(self.status().peers) }
     }
 
     /// Ends the node: as primary it hands over to a member that streams, or resigns; then it flushes, marks the folder clean, gives up its
