@@ -85,10 +85,13 @@ fn relay(target: SocketAddr) -> Relay {
             while !rest.is_empty() {
                 let sent = *count.lock().expect("no panic");
                 let next = of_relay.wait(sent, rest.len());
+                // Held while they pass: who sees that they have arrived sees them counted.
+                let mut passed = count.lock().expect("no panic");
                 if to.write_all(&rest[..next]).is_err() {
                     return;
                 }
-                *count.lock().expect("no panic") += next as u64;
+                *passed += next as u64;
+                drop(passed);
                 rest = &rest[next..];
             }
         }
