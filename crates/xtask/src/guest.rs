@@ -10,6 +10,7 @@
 //!
 //! Kept between runs, in the user's cache folder (`windlass/guest`): the kernel and the package lists that it was found with.
 
+mod bench;
 mod boot;
 mod demo;
 mod image;
@@ -79,6 +80,12 @@ pub(crate) struct Arguments {
     /// Only the demos on three hosts
     #[arg(long)]
     demos: bool,
+    /// Measure replication over the device beside raw operations and perftest, on three hosts
+    #[arg(long)]
+    bench: bool,
+    /// With --bench: a small run, to see that it works
+    #[arg(long, requires = "bench")]
+    quick: bool,
     /// A shell command; without one the tests of windlass-verbs are run, in one process and between two hosts
     #[arg(last = true)]
     command: Vec<String>,
@@ -114,8 +121,13 @@ pub(crate) fn command(context: &Context, arguments: &Arguments) -> ExitCode {
         install::packages(context);
         install(context);
     }
-    let outcome =
-        if arguments.command.is_empty() { all(context, arguments) } else { shell(context, arguments) };
+    let outcome = if arguments.bench {
+        bench::run(context, arguments)
+    } else if arguments.command.is_empty() {
+        all(context, arguments)
+    } else {
+        shell(context, arguments)
+    };
     match outcome {
         Outcome::Passed(tally) => {
             println!("PASSED{}", cases(tally));
@@ -155,6 +167,8 @@ pub(crate) fn step(context: &Context) -> Outcome {
         seconds: 1200,
         takeovers: demo::TAKEOVERS,
         demos: false,
+        bench: false,
+        quick: false,
         command: Vec::new(),
     };
     verbs_tests(context, &defaults)

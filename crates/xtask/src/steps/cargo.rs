@@ -35,11 +35,12 @@ pub(super) fn clippy_verbs(context: &Context) -> Outcome {
     if let Some(skipped) = verbs_skipped() {
         return skipped;
     }
-    // And what has it behind a feature.
-    let words = ["clippy", "--quiet", "--locked", "-p", "windlass-verbs", "-p", "fabric-examples"];
-    let words =
-        [&words[..], &["--features", "fabric-examples/verbs", "--all-targets", "--", "-D", "warnings"]];
-    let words = words.concat();
+    let packages =
+        ["-p", "windlass-verbs", "-p", "windlass-cli", "-p", "windlass-benches", "-p", "fabric-examples"];
+    // What has it behind a feature.
+    let features = "windlass-cli/verbs,windlass-benches/verbs,fabric-examples/verbs";
+    let words = [&["clippy", "--quiet", "--locked"], &packages[..], &["--features", features]].concat();
+    let words = [&words[..], &["--all-targets", "--", "-D", "warnings"]].concat();
     plain(Run::cargo(context, &words).finish(context, "clippy-verbs"), "mend what clippy says")
 }
 
