@@ -25,7 +25,7 @@ const WARN_PERCENT: u64 = 80;
 /// Below this share the warning is over.
 const CALM_PERCENT: u64 = 70;
 /// An application that trims within so many segments of its tail is taken to do so again.
-const TRIM_LAG_SEGMENTS_MAX: u64 = 8;
+const TRIM_LAG_SEGMENTS_MAX: u64 = 16;
 /// About how many bytes a background flush takes at once: a commit that comes meanwhile waits for it.
 const STRETCH_BYTES: u64 = 1 << 20;
 
@@ -296,7 +296,7 @@ impl Shared {
         }
         let done = tenure.watermarks.persisted.value().max(self.media.trimmed());
         let lag = self.trim_lag_bytes.load(Ordering::Relaxed);
-        let trail = self.geometry.segment_bytes().max(lag + lag / 4);
+        let trail = self.geometry.segment_bytes().max(lag + lag / 2);
         let behind = tenure.watermarks.drained.value().0.saturating_sub(trail);
         let mut stretches = locked(&self.stretches);
         while stretches.front().is_some_and(|end| *end <= done) {
