@@ -18,7 +18,7 @@ use rustix::thread::futex;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use windlass_log::Lsn;
 
-/// Cohorts that are told apart; beyond, the newest takes in what follows.
+/// Cohorts that are told apart; beyond, the open one takes in what follows.
 const COHORTS_MAX: usize = 24;
 
 /// See the module.
@@ -79,10 +79,10 @@ impl Crowd {
         if cohorts.ends.back().is_some_and(|last| *last >= to) {
             return;
         }
-        if cohorts.ends.len() == COHORTS_MAX {
-            cohorts.ends.pop_back();
+        // Its bit stays the open one's: who sleeps with it is woken by whatever passes the newest end.
+        if cohorts.ends.len() < COHORTS_MAX {
+            cohorts.ends.push_back(to);
         }
-        cohorts.ends.push_back(to);
     }
 
     /// To be called before looking at the watermark; what it answers goes to [`Crowd::sleep`].
@@ -155,6 +155,24 @@ mod tests {
         assert_eq!(bit(200), second, "who sleeps keeps its bit");
         let passed = crowd.cohorts().pass(Lsn(250));
         assert_eq!(passed, second | third, "the open cohort is covered in part");
+    }
+
+    /// While a flush takes as long as many turns of the drain, who sleeps by then keeps the bit that it went to sleep with.
+    #[test]
+    fn who_sleeps_when_there_are_as_many_cohorts_as_are_told_apart_is_woken_by_what_covers_it() {
+        let crowd = Crowd::default();
+        let mut asleep = Vec::new();
+        for end in 1..=3 * u64::from(u32::BITS) {
+            // Each goes to sleep before the drain has passed its record.
+            asleep.push((end, crowd.cohorts().bit_of(Lsn(end))));
+            crowd.drained(Lsn(end));
+        }
+        for to in [5, 30, asleep.len() as u64] {
+            let bits = crowd.cohorts().pass(Lsn(to));
+            for (end, bit) in asleep.extract_if(.., |(end, _)| *end <= to) {
+                assert_ne!(bits & bit, 0, "the watermark at {to} covers {end}");
+            }
+        }
     }
 
     #[test]
