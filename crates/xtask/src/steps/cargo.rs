@@ -35,8 +35,18 @@ pub(super) fn clippy_verbs(context: &Context) -> Outcome {
     if let Some(skipped) = verbs_skipped() {
         return skipped;
     }
-    let packages =
-        ["-p", "windlass-verbs", "-p", "windlass-cli", "-p", "windlass-benches", "-p", "fabric-examples"];
+    let packages = [
+        "-p",
+        "windlass",
+        "-p",
+        "windlass-verbs",
+        "-p",
+        "windlass-cli",
+        "-p",
+        "windlass-benches",
+        "-p",
+        "fabric-examples",
+    ];
     // What has it behind a feature.
     let features = "windlass-cli/verbs,windlass-benches/verbs,fabric-examples/verbs";
     let words = [&["clippy", "--quiet", "--locked"], &packages[..], &["--features", features]].concat();
