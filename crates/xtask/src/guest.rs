@@ -171,7 +171,7 @@ pub(crate) fn step(context: &Context) -> Outcome {
         quick: false,
         command: Vec::new(),
     };
-    verbs_tests(context, &defaults)
+    all(context, &defaults)
 }
 
 /// The tests of windlass-verbs, then the demos.

@@ -148,11 +148,13 @@ impl Progress {
         ));
     }
 
-    pub(super) fn back(&self, name: &str, took: Duration) {
-        self.say(&format!(
-            "{name} was started again and had caught up {:.0} ms after its start",
-            took.as_secs_f64() * 1e3
-        ));
+    pub(super) fn back(&self, name: &str, fault: Fault, took: Duration) {
+        let since = match fault {
+            Fault::Kill => "was started again and had caught up",
+            Fault::Freeze => "was thawed and had caught up",
+            Fault::Command => "was let go and had caught up",
+        };
+        self.say(&format!("{name} {since} {:.0} ms later", took.as_secs_f64() * 1e3));
     }
 
     pub(super) fn thawed(&self, name: &str, took: Duration, late: &Late) {

@@ -23,7 +23,7 @@ use crate::session::Session;
 /// How often a member that comes back is looked at.
 const LOOK: Duration = Duration::from_millis(20);
 /// How long records are sent on after the fault's command has begun, so that its effect meets a full window.
-const UNDER_WAY: Duration = Duration::from_millis(50);
+const UNDER_WAY: Duration = Duration::from_millis(300);
 
 /// What is done to the primary.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize)]
@@ -106,7 +106,8 @@ impl Feed<'_> {
                 let void_batches = self.cluster.standing(member).map_or(0, |standing| standing.void_batches);
                 if faults.command.is_some() {
                     self.run_command("begin", member)?;
-                    while now.elapsed() < UNDER_WAY {
+                    let begun = Instant::now();
+                    while begun.elapsed() < UNDER_WAY {
                         self.hear(Duration::from_millis(5))?;
                         self.fill(Instant::now());
                     }
@@ -239,7 +240,7 @@ impl Feed<'_> {
         let Some(struck) = self.struck.take() else { return Ok(()) };
         let name = self.cluster.name(struck.member);
         let Some(mut frozen) = struck.frozen else {
-            self.progress.back(&name, took);
+            self.progress.back(&name, self.faults.fault, took);
             return Ok(());
         };
         frozen.late.void_batches = void_batches.saturating_sub(frozen.void_batches);

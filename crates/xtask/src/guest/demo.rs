@@ -99,7 +99,7 @@ fault() {
   printf '#!/tools/bash\non="ip netns exec host$2"\ncase $1 in begin) %s;; end) %s;; esac\n' "$2" "$3" >/tmp/$1
   chmod +x /tmp/$1
 }
-fault hold '$on tc qdisc add dev near$2 root netem delay 4000ms limit 100000' 'sleep 2; $on tc qdisc del dev near$2 root'
+fault hold '$on tc qdisc add dev near$2 root netem delay 4000ms limit 100000' 'sleep 3; $on tc qdisc del dev near$2 root'
 fault flap 'ip link set far$2 down' 'ip link set far$2 up'
 fault lossy '$on tc qdisc add dev near$2 root netem delay 20ms 10ms loss 5%' '$on tc qdisc del dev near$2 root'
 fault unplug '$on rdma link del rxe$2' '$on rdma link add rxe$2 type rxe netdev near$2; rdma dev set rxe$2 netns host$2; sleep 1'
