@@ -22,7 +22,7 @@ use windlass::control::{Member, Secret};
 use windlass::verbs::{
     DeviceChoice, VerbsCompletionQueue, VerbsConnection, VerbsFabric, VerbsOptions, VerbsRegion,
 };
-use windlass::{FabricChoice, Level, Log, LogId, MemberId, Node, NodeOptions};
+use windlass::{FabricChoice, Level, Log, LogId, MemberId, Node, NodeOptions, PumpMode};
 use windlass_fabric::{
     Access, Completion, CompletionQueue, Connection, ConnectionOptions, ConnectionState, Fabric, HeapMemory,
     Local, Memory, Operation, REMOTE_RANGE_BYTES, Receive, Region, Remote, RemoteRange, Request, Source,
@@ -67,6 +67,9 @@ enum Role {
         /// Where the process waits that answers; given to the first member
         #[arg(long)]
         answerer: Option<SocketAddr>,
+        /// Never sleep: neither the group's own thread nor the raw end here
+        #[arg(long)]
+        busy: bool,
         /// Rounds of each figure
         #[arg(long, default_value_t = 5)]
         rounds: usize,
@@ -79,8 +82,8 @@ enum Role {
 fn main() -> Result<(), Error> {
     match Arguments::parse().role {
         Role::Answer { address } => answer(address),
-        Role::Member { me, members, folder, answerer, rounds, stretches } => {
-            let node = open(me, &members, &folder)?;
+        Role::Member { me, members, folder, answerer, busy, rounds, stretches } => {
+            let node = open(me, &members, &folder, busy)?;
             let Some(answerer) = answerer else {
                 // A backup: until the process is ended.
                 loop {
@@ -88,12 +91,12 @@ fn main() -> Result<(), Error> {
                 }
             };
             let log = primary(&node)?;
-            Measure { raw: Raw::reach(answerer)?, log, node, rounds, stretches }.run()
+            Measure { raw: Raw::reach(answerer, busy)?, log, node, rounds, stretches }.run()
         }
     }
 }
 
-fn open(me: u8, members: &[SocketAddr], folder: &std::path::Path) -> Result<Node, Error> {
+fn open(me: u8, members: &[SocketAddr], folder: &std::path::Path, busy: bool) -> Result<Node, Error> {
     let all =
         (1..).map(MemberId).zip(members).map(|(id, address)| Member { id, address: *address }).collect();
     let here = members[usize::from(me) - 1].ip();
@@ -101,6 +104,7 @@ fn open(me: u8, members: &[SocketAddr], folder: &std::path::Path) -> Result<Node
     let options = NodeOptions::new(MemberId(me), all, LogId([7; 16]), Secret::new(*b"of one benchmark")?)
         .allow_replicated(true)
         .segment_bytes(8 << 20)
+        .pump(if busy { PumpMode::Busy } else { PumpMode::Adaptive })
         .suspicion(Duration::from_secs(10))
         .fabric(FabricChoice::Verbs(Box::new(VerbsOptions { device, ..VerbsOptions::default() })));
     Ok(Node::open_or_create(folder, options)?)
@@ -202,6 +206,7 @@ struct Raw {
     connection: VerbsConnection,
     region: VerbsRegion,
     peer: RemoteRange,
+    busy: bool,
 }
 
 fn local(region: &VerbsRegion, offset: u64, bytes: u32) -> Source<'_, VerbsRegion> {
@@ -209,7 +214,7 @@ fn local(region: &VerbsRegion, offset: u64, bytes: u32) -> Source<'_, VerbsRegio
 }
 
 impl Raw {
-    fn reach(address: SocketAddr) -> Result<Raw, Error> {
+    fn reach(address: SocketAddr, busy: bool) -> Result<Raw, Error> {
         let end = Instant::now() + LIMIT;
         let line = loop {
             match TcpStream::connect(address) {
@@ -218,10 +223,10 @@ impl Raw {
                 Err(_) => std::thread::sleep(Duration::from_millis(100)),
             }
         };
-        Raw::over(line)
+        Raw::over(line, busy)
     }
 
-    fn over(mut line: TcpStream) -> Result<Raw, Error> {
+    fn over(mut line: TcpStream, busy: bool) -> Result<Raw, Error> {
         line.set_read_timeout(Some(Duration::from_secs(600)))?;
         let device = DeviceChoice { address: Some(line.local_addr()?.ip()), ..DeviceChoice::default() };
         let fabric = VerbsFabric::open(&device.into())?;
@@ -249,7 +254,7 @@ impl Raw {
         }
         line.write_all(&[1])?;
         line.read_exact(&mut length)?;
-        Ok(Raw { line, queue, connection, region, peer: RemoteRange::decode(range) })
+        Ok(Raw { line, queue, connection, region, peer: RemoteRange::decode(range), busy })
     }
 
     /// The next completion of a queue; receives that were consumed are posted again.
@@ -261,8 +266,10 @@ impl Raw {
                 if Instant::now() > end {
                     return Err("no completion within a minute".into());
                 }
-                // As the group's own thread waits: it polls for a moment, then sleeps.
-                self.queue.wait(Duration::from_secs(1))?;
+                if !self.busy {
+                    // As the group's own thread waits: it polls for a moment, then sleeps.
+                    self.queue.wait(Duration::from_secs(1))?;
+                }
             }
             if !one[0].status.is_success() {
                 return Err(format!("{:?}", one[0]).into());
@@ -334,7 +341,7 @@ impl Raw {
 
 /// The other end: answers what asks for an answer.
 fn answer(address: SocketAddr) -> Result<(), Error> {
-    let mut raw = Raw::over(TcpListener::bind(address)?.accept()?.0)?;
+    let mut raw = Raw::over(TcpListener::bind(address)?.accept()?.0, false)?;
     let mut one = [Completion::BLANK];
     loop {
         if raw.queue.poll(&mut one)? == 0 {

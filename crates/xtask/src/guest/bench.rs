@@ -16,7 +16,7 @@ const PROGRAM: &str = "target/release/device";
 const SIZES: [u32; 4] = [64, 256, 1024, 4096];
 
 /// The groups that the script makes: members and folder.
-const GROUPS: [&str; 3] = ["2 in /tmp", "2 in /data", "3 in /data"];
+const GROUPS: [&str; 4] = ["2 in /tmp", "2 in /tmp, busy", "2 in /data", "3 in /data"];
 /// Figures by group (perftest's by none) and name. Each round is one value.
 type Figures = BTreeMap<(String, String), Vec<f64>>;
 
@@ -92,7 +92,7 @@ fn table(figures: &Figures) -> Option<Vec<String>> {
     let mut lines = vec![
         "medians in µs; \"placed\" is an append committed at Replicated, one at a time".to_owned(),
         format!(
-            "{:>11} {:>6} {:>9} {:>9} {:>11} {:>13} | placed ÷ {:>6} {:>11} {:>13}",
+            "{:>15} {:>6} {:>9} {:>9} {:>11} {:>13} | placed ÷ {:>6} {:>11} {:>13}",
             "members",
             "bytes",
             "placed",
@@ -112,7 +112,7 @@ fn table(figures: &Figures) -> Option<Vec<String>> {
             // It prints half of a round trip.
             let perftest = 2.0 * of("", format!("ib_write_lat_us.{size}"))?;
             lines.push(format!(
-                "{group:>11} {size:>6} {placed:>9.1} {batch:>9.1} {trip:>11.1} {perftest:>13.1} | {:>15.2} {:>11.2} {:>13.2}",
+                "{group:>15} {size:>6} {placed:>9.1} {batch:>9.1} {trip:>11.1} {perftest:>13.1} | {:>15.2} {:>11.2} {:>13.2}",
                 placed / batch,
                 placed / trip,
                 placed / perftest
@@ -125,7 +125,7 @@ fn table(figures: &Figures) -> Option<Vec<String>> {
         let raw = of(group, "batch_mib_s".to_owned())?;
         let perftest = of("", "ib_write_bw_mib_s".to_owned())?;
         lines.push(format!(
-            "{group:>11}: placed {placed:.1}, raw writes {raw:.1} ({:.2}), ib_write_bw {perftest:.1} ({:.2})",
+            "{group:>15}: placed {placed:.1}, raw writes {raw:.1} ({:.2}), ib_write_bw {perftest:.1} ({:.2})",
             placed / raw,
             placed / perftest
         ));
@@ -143,6 +143,7 @@ mod tests {
         for group in [
             "perftest before",
             "group of 2 in /tmp",
+            "group of 2 in /tmp, busy",
             "group of 2 in /data",
             "group of 3 in /data",
             "perftest after",
@@ -158,9 +159,9 @@ mod tests {
         let found = figures(&output);
         assert_eq!(found[&(String::new(), "ib_write_lat_us.64".to_owned())], [10.0, 10.0]);
         let lines = table(&found).unwrap();
-        assert_eq!(lines.len(), 18);
+        assert_eq!(lines.len(), 23);
         assert!(lines[2].ends_with("1.00        1.00          0.50"), "{}", lines[2]);
-        assert_eq!(lines[15], "  2 in /tmp: placed 7.0, raw writes 14.0 (0.50), ib_write_bw 10.0 (0.70)");
+        assert_eq!(lines[19], "      2 in /tmp: placed 7.0, raw writes 14.0 (0.50), ib_write_bw 10.0 (0.70)");
         assert!(table(&figures("group of 2 in /tmp\n")).is_none());
     }
 }

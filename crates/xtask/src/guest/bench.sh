@@ -15,7 +15,7 @@ raw() {
   done
   perftest ib_write_bw 65536 4 ib_write_bw_mib_s -n 300
 }
-group() { # number of members, folder
+group() { # number of members, folder, a word for the first member
   members=10.0.0.1:7001,10.0.0.2:7001
   [ "$1" -eq 3 ] && members=$members,10.0.0.3:7001
   ip netns exec host2 /guest/device answer 10.0.0.2:7100 >/tmp/answer 2>&1 &
@@ -26,8 +26,8 @@ group() { # number of members, folder
     ip netns exec "host$i" /guest/device member --me "$i" --members $members --folder "$2/bench-m$i" >"/tmp/m$i" 2>&1 &
     others="$others $!"
   done
-  echo "group of $1 in $2"
-  ip netns exec host1 /guest/device member --me 1 --members $members --folder "$2/bench-m1" --answerer 10.0.0.2:7100 --rounds "$rounds" --stretches "$stretches" ||
+  echo "group of $1 in $2${3:+, $3}"
+  ip netns exec host1 /guest/device member --me 1 --members $members --folder "$2/bench-m1" --answerer 10.0.0.2:7100 --rounds "$rounds" --stretches "$stretches" ${3:+--$3} ||
     { cat /tmp/answer /tmp/m2 /tmp/m3; exit 1; }
   wait $answerer
   kill $others
@@ -38,6 +38,7 @@ echo "perftest before"
 raw
 # A disk's files are written on demand, in whole pages here; a memory filesystem's are pinned, and not flushed.
 group 2 /tmp
+group 2 /tmp busy
 group 2 /data
 group 3 /data
 echo "perftest after"
