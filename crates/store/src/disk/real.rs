@@ -61,10 +61,22 @@ impl RealDisk {
     }
 }
 
-/// The kernel's lock on the folder; given up when dropped.
+/// The kernel's lock on the folder; given up when dropped, by the process that took it.
 #[derive(Debug)]
 pub struct RealLock {
-    _folder: OwnedFd,
+    folder: OwnedFd,
+    holder: u32,
+}
+
+impl Drop for RealLock {
+    /// Closing alone is not enough: a child that this process has just forked holds the same lock until it runs its own program (flock(2)). A forked child that goes on with
+    /// this one's memory must not give up its parent's lock.
+    fn drop(&mut self) {
+        if self.holder == std::process::id() {
+            // It fails on no descriptor that holds a lock; closing comes next.
+            let _ = fs::flock(&self.folder, FlockOperation::Unlock);
+        }
+    }
 }
 
 impl Disk for RealDisk {
@@ -151,7 +163,7 @@ impl Disk for RealDisk {
             Mode::empty(),
         )?;
         match fs::flock(&folder, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Locked::Held(RealLock { _folder: folder })),
+            Ok(()) => Ok(Locked::Held(RealLock { folder, holder: std::process::id() })),
             Err(Errno::WOULDBLOCK) => Ok(Locked::Busy),
             Err(error) => Err(error),
         }
@@ -280,5 +292,37 @@ impl DiskFile for RealFile {
             seconds.wrapping_mul(1_000_000_000).wrapping_add(u64::from(stat.stx_btime.tv_nsec))
         };
         Ok(FileIdentity { inode: stat.stx_ino, born_ns: born })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kind_32_a_lock_is_given_up_by_its_holder_alone_and_at_once_whoever_shares_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = RealDisk::open(folder.path()).unwrap();
+        let locked = || disk.lock().unwrap();
+        let held = |locked| match locked {
+            Locked::Held(lock) => lock,
+            Locked::Busy => panic!("the lock is held"),
+        };
+        // What a forked child has between `fork` and `exec`: the same open file description.
+        let lock = held(locked());
+        let childs = rustix::io::dup(&lock.folder).unwrap();
+        assert!(matches!(locked(), Locked::Busy));
+        drop(lock);
+        let mut lock = held(locked());
+        drop(childs);
+        assert!(matches!(locked(), Locked::Busy), "an older description gives up nothing of a newer one");
+
+        // A child that goes on with this memory, and drops it.
+        let parents = RealLock { folder: rustix::io::dup(&lock.folder).unwrap(), holder: lock.holder };
+        lock.holder = std::process::id() + 1;
+        drop(lock);
+        assert!(matches!(locked(), Locked::Busy), "the parent's lock stays");
+        drop(parents);
+        held(locked());
     }
 }
