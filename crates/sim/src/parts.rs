@@ -54,6 +54,40 @@ impl ControlPlane for SimControl {
     }
 }
 
+/// A member's log lines, until the world puts them into its trace.
+#[derive(Clone, Default)]
+pub(crate) struct Lines(Arc<Mutex<Vec<String>>>);
+
+impl Lines {
+    pub(crate) fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn logger(&self) -> slog::Logger {
+        slog::Logger::root(slog::Drain::ignore_res(self.clone()), slog::o!())
+    }
+}
+
+impl slog::Drain for Lines {
+    type Ok = ();
+    type Err = slog::Error;
+
+    fn log(&self, record: &slog::Record<'_>, values: &slog::OwnedKVList) -> Result<(), slog::Error> {
+        struct Text(String);
+        impl slog::Serializer for Text {
+            fn emit_arguments(&mut self, key: slog::Key, value: &std::fmt::Arguments<'_>) -> slog::Result {
+                self.0 += &format!(" {key}={value}");
+                Ok(())
+            }
+        }
+        let mut text = Text(record.msg().to_string());
+        slog::KV::serialize(values, record, &mut text)?;
+        slog::KV::serialize(&record.kv(), record, &mut text)?;
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(text.0);
+        Ok(())
+    }
+}
+
 /// The lanes of [`SimExecutor`].
 pub(crate) const LANES: [Lane; 3] = [Lane::Flush, Lane::Superblock, Lane::Prepare];
 

@@ -32,6 +32,18 @@ impl Trace {
         }
     }
 
+    /// Whether somebody reads the lines.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.kept.is_some()
+    }
+
+    /// A line that is shown and belongs to nothing: what a member's own log says.
+    pub(crate) fn aside(&mut self, now: u64, line: fmt::Arguments<'_>) {
+        if let Some(kept) = &mut self.kept {
+            kept.push(format!("{:>10}.{:03}     {line}", now / 1_000_000, now / 1_000 % 1_000));
+        }
+    }
+
     /// Something too frequent for a line changes the hash alone.
     pub(crate) fn note(&mut self, now: u64, what: u64) {
         self.hash = (self.hash ^ now).wrapping_mul(0x100_0000_01b3);

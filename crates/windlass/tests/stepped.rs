@@ -829,3 +829,20 @@ fn kind_56_clocks_that_leap_lose_nothing_and_the_group_goes_on() {
     sim.settle();
     assert!(sim.stopped.is_empty(), "{:?}", sim.stopped);
 }
+
+/// The store is done for as a whole when a flush fails, also that of a segment that is being made: a primary that went on would take appends
+/// that nobody can get.
+#[test]
+fn kind_24_a_failing_flush_of_a_segment_ahead_ends_the_tenure_too() {
+    let mut sim = Sim::new(4);
+    sim.until("a primary", |sim| sim.primary().is_some());
+    sim.until("acknowledgements", |sim| sim.acknowledged.len() > 20);
+    let at = sim.primary().unwrap();
+    sim.members[at].disk.fail(Call::Sync, 0, Errno::IO);
+    sim.until("the member stops", |sim| !sim.stopped.is_empty());
+    assert_eq!(sim.stopped, [(u8::try_from(at).unwrap(), StopReason::FlushFailed)]);
+    sim.until("another primary", |sim| sim.primary().is_some_and(|primary| primary != at));
+    sim.kill(at, None);
+    sim.open(at, 1);
+    sim.settle();
+}

@@ -19,8 +19,9 @@ impl Floors {
     pub(crate) fn acknowledged(&mut self, level: Level, end: Lsn) {
         self.buffered = self.buffered.max(end);
         match level {
-            Level::Local | Level::Durable => self.local = self.local.max(end),
-            Level::Buffered | Level::Replicated => {}
+            Level::Local => self.local = self.local.max(end),
+            // A quorum of others stands for it.
+            Level::Durable | Level::Replicated | Level::Buffered => {}
         }
     }
 

@@ -17,7 +17,7 @@ use super::{What, World};
 use crate::coverage::Mark;
 use crate::fabric::{MS, SimFabric};
 use crate::oracle::Floors;
-use crate::parts::{SimClock, SimControl, SimExecutor};
+use crate::parts::{Lines, SimClock, SimControl, SimExecutor};
 use crate::random::Random;
 use crate::setting::{SEGMENT_BYTES, Setting, Strike};
 
@@ -31,6 +31,7 @@ pub(super) struct Member {
     /// While it is primary.
     pub(super) log: Option<Log>,
     pub(super) control: SimControl,
+    pub(super) lines: Lines,
     pub(super) clock: SimClock,
     pub(super) identity: Option<Identity>,
     /// Counts openings and deaths: what was planned for an earlier one does not happen.
@@ -81,6 +82,7 @@ impl Member {
             driver: None,
             log: None,
             control: SimControl::default(),
+            lines: Lines::default(),
             clock: SimClock::default(),
             identity: None,
             life: 0,
@@ -225,7 +227,11 @@ impl World {
             retention_bytes: 64 * SEGMENT_BYTES,
             reservation_limit: Duration::from_secs(5),
             full_disk_limit: Duration::from_millis(500),
-            logger: slog::Logger::root(slog::Discard, slog::o!()),
+            logger: if self.trace.is_kept() {
+                member.lines.logger()
+            } else {
+                slog::Logger::root(slog::Discard, slog::o!())
+            },
         };
         let driver = match Driver::new(parts, options) {
             Ok(driver) => driver,

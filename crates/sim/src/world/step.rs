@@ -76,6 +76,11 @@ impl World {
             self.members[at].is_publish_due = true;
         }
         self.members[at].before = Some(status);
+        if self.trace.is_kept() {
+            for line in self.members[at].lines.take() {
+                self.trace.aside(now, format_args!("m{at}: {line}"));
+            }
+        }
         self.send_all(at);
         for event in events {
             self.event(at, event);

@@ -155,7 +155,11 @@ impl<D: Disk> Work<D> {
                     | TrimError::Disk(_)),
                 ) => Outcome::Trimmed { refused: Some(error.to_string()) },
             },
-            Job::Prepare { tail } => Outcome::Prepared(store.prepare_step(tail)),
+            Job::Prepare { tail } => match store.prepare_step(tail) {
+                // Not another try later: the first failure of the medium is final for all that this store does.
+                Err(error @ PrepareError::Store(_)) => failed(error.to_string()),
+                prepared => Outcome::Prepared(prepared),
+            },
         })
     }
 }
