@@ -599,8 +599,17 @@ impl State {
         for at in landings {
             let Some(mut landing) = self.landings.remove(&at) else { continue };
             for piece in 0..landing.pieces.len() {
-                let is_open = landing.is_promised || self.keys.contains_key(&landing.key);
-                if landing.is_promised || (is_open && self.random.percent(50)) {
+                let is_open = self.keys.contains_key(&landing.key);
+                let goes_on = if is_open {
+                    self.random.percent(50)
+                } else {
+                    self.random.happens(self.faults.landed_after_invalidation)
+                };
+                let is_left = landing.pieces[piece].is_some();
+                if is_left && (landing.is_promised || goes_on) {
+                    if !is_open {
+                        self.counts.add(Mark::LandedAfterInvalidation);
+                    }
                     self.place(&mut landing, piece);
                 }
             }

@@ -10,7 +10,7 @@ use windlass_log::RecordKind;
 
 use super::{What, World};
 use crate::coverage::Mark;
-use crate::fabric::MS;
+use crate::fabric::{MS, US};
 use crate::oracle::{Checked, Content, batch_hash, hash_of, violated};
 
 /// Commits that one member's clients wait for at most.
@@ -87,12 +87,32 @@ impl World {
         self.wake(at);
     }
 
+    /// Long records on every primary, again and again for a few milliseconds.
+    pub(super) fn burst(&mut self, left: u32) {
+        if left == 0 || !self.is_faulty {
+            return;
+        }
+        self.plan(80 * US, What::Burst { left: left - 1 });
+        for at in self.leaders() {
+            let member = &self.members[at];
+            let Some(log) = member.log.clone().filter(|_| member.paused_until <= self.now) else { continue };
+            member.clock.set(member.local(self.now));
+            let bytes = self.random.range(1_000, 5_000);
+            self.append_record(at, &log, bytes);
+            self.wake(at);
+        }
+    }
+
     fn append(&mut self, at: usize, log: &Log) {
         let bytes = match self.random.range(0, 40) {
             0 => self.random.range(2_000, 12_000),
             1 => 8,
             _ => self.random.range(8, 300),
         };
+        self.append_record(at, log, bytes);
+    }
+
+    fn append_record(&mut self, at: usize, log: &Log, bytes: u64) {
         let bytes = usize::try_from(bytes).unwrap_or(8);
         self.next_append += 1;
         let number = self.next_append << 8;

@@ -49,6 +49,8 @@ enum What {
     Snapshot { member: usize, life: u64, at: Lsn },
     /// Somebody appends.
     Append,
+    /// The primary takes many long records, and so many times more.
+    Burst { left: u32 },
     /// Somebody reads.
     Read,
     /// Somebody trims.
@@ -105,8 +107,8 @@ pub(crate) struct World {
     is_faulty: bool,
     /// Clients ask for more.
     is_busy: bool,
-    /// Whoever comes into this step of a takeover dies.
-    armed: Option<Phase>,
+    /// Whoever comes into this step of a takeover dies, with power or without.
+    armed: Option<(Phase, bool)>,
     pending: BTreeMap<u64, Pending>,
     rung: Arc<Mutex<Vec<u64>>>,
     next_append: u64,
@@ -231,6 +233,7 @@ impl World {
             }
             What::Snapshot { member, life, at } => self.snapshot_installed(member, life, at),
             What::Append => self.append_some(),
+            What::Burst { left } => self.burst(left),
             What::Read => self.read_some(),
             What::Trim => self.trim_some(),
             What::Strike => self.strike(),

@@ -33,16 +33,19 @@ pub(super) enum Phase {
 }
 
 impl Phase {
-    /// The steps in which faults are to strike.
+    /// The steps in which faults are to strike; what is short or rare more often than once.
     pub(super) const STRUCK: &[Phase] = &[
         Phase::Asking,
         Phase::Fencing,
         Phase::Promising,
         Phase::Promised,
         Phase::Fetching,
+        Phase::Fetching,
+        Phase::Fetching,
         Phase::Starting,
         Phase::Leading,
         Phase::Adopting,
+        Phase::Sealing,
         Phase::Sealing,
     ];
 

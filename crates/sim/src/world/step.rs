@@ -342,15 +342,16 @@ impl World {
     /// A member comes into another step.
     pub(super) fn enter(&mut self, at: usize, phase: Phase) {
         let member = &mut self.members[at];
-        if std::mem::replace(&mut member.phase, phase) == phase || self.armed != Some(phase) {
+        let was = std::mem::replace(&mut member.phase, phase);
+        let Some((_, has_power)) = self.armed.filter(|(armed, _)| *armed == phase && was != phase) else {
             return;
-        }
+        };
         self.armed = None;
         let life = self.members[at].life;
-        let longest = [4 * US, 60 * US, 1_200 * US][self.random.index(3)];
+        let longest = [0, 4 * US, 60 * US, 1_200 * US][self.random.index(4)];
         let after = self.random.range(0, longest);
         let may = self.may_lose_memory(at) && self.has(Strike::PowerLoss);
-        let has_power = !may || self.random.percent(50);
+        let has_power = has_power || !may;
         self.plan(after, What::Die { member: at, life, has_power });
     }
 

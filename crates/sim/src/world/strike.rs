@@ -53,7 +53,17 @@ impl World {
                 }
             }
             Strike::KillInTakeover => {
-                self.armed = Some(Phase::STRUCK[self.random.index(Phase::STRUCK.len())]);
+                let phase = Phase::STRUCK[self.random.index(Phase::STRUCK.len())];
+                self.armed = Some((phase, self.random.percent(50)));
+                // Some takeover that it can strike in.
+                match self.leaders().first().copied() {
+                    Some(leader) if phase == Phase::Sealing => {
+                        let to = self.other(leader);
+                        self.ask(leader, Input::Handover { to });
+                    }
+                    Some(_) if self.random.percent(50) => self.ask(at, Input::Suspect),
+                    Some(_) | None => {}
+                }
             }
             Strike::PowerLoss => {
                 if let Some(at) = self.victim(false)
@@ -123,6 +133,8 @@ impl World {
             Strike::DiskEmptied => self.lose_disk(at),
             Strike::Promote => {
                 self.mark(Mark::Promoted);
+                // While long messages are under way to those that will revoke.
+                self.plan(0, What::Burst { left: 40 });
                 self.ask(at, Input::Suspect);
             }
             Strike::HandOver => {
