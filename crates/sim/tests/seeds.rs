@@ -18,15 +18,15 @@ fn check(report: &Report) {
 #[test]
 fn seeds_keep_every_promise_and_come_back_to_life() {
     let (mut acknowledged, mut takeovers) = (0, 0);
-    for seed in 1..=8 {
+    for seed in 1..=5 {
         let report = run(seed, true);
         check(&report);
         acknowledged += report.acknowledged;
         takeovers += report.tenures - 1;
     }
     // A run that does nothing proves nothing.
-    assert!(acknowledged > 8_000, "only {acknowledged} records were acknowledged");
-    assert!(takeovers >= 8, "only {takeovers} takeovers");
+    assert!(acknowledged > 5_000, "only {acknowledged} records were acknowledged");
+    assert!(takeovers >= 5, "only {takeovers} takeovers");
 }
 
 #[test]
