@@ -9,7 +9,7 @@
 //!                        │ cut: again, until the transport gives up      └─▶ completion at the poster
 //! ```
 //!
-//! * [`transit`]: what happens to a request on its way, and the faults of it; [`state`]: ends, keys and errors; [`provider`]: the trait.
+//! * `transit`: what happens to a request on its way, and the faults of it; `state`: ends, keys and errors; `provider`: the trait.
 //! * It passes the conformance suite that every provider passes (`tests/conformance.rs`), as an *automatic* fabric: there each poll lets a little
 //!   time pass, so that no world is needed.
 
@@ -64,7 +64,7 @@ impl std::fmt::Debug for FabricNet {
 }
 
 impl FabricNet {
-    /// A fabric whose time is moved by [`FabricNet::advance`].
+    /// A fabric whose time is moved by the world that it belongs to.
     #[must_use]
     pub fn timed(seed: u64) -> FabricNet {
         FabricNet(Arc::new(Mutex::new(State::new(Random::new(seed), false))))
