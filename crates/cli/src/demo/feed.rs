@@ -185,12 +185,17 @@ impl<'a> Feed<'a> {
         }
         let _ = session.flush();
         if self.epoch != before.1 {
+            // One that was lost before it had acknowledged anything new is a part of this one.
+            let (from, fault, began) = match self.unfinished.take() {
+                Some((earlier, began)) => (Some(earlier.from), earlier.fault.or(loss.fault), began),
+                None => (before.0.map(|member| self.cluster.name(member)), loss.fault, loss.at),
+            };
             let takeover = Takeover {
-                from: before.0.map(|member| self.cluster.name(member)).unwrap_or_default(),
+                from: from.unwrap_or_default(),
                 to: self.cluster.name(session.member),
                 epoch: self.epoch.clone(),
-                killed: loss.fault == Some(Fault::Kill),
-                fault: loss.fault,
+                killed: fault == Some(Fault::Kill),
+                fault,
                 late: None,
                 unknown,
                 found: usize::try_from(found).unwrap_or(usize::MAX),
@@ -198,7 +203,7 @@ impl<'a> Feed<'a> {
                 suspicion_ms: self.suspicion_ms,
                 kill_to_commit_ms: 0.0,
             };
-            self.unfinished = Some((takeover, loss.at));
+            self.unfinished = Some((takeover, began));
         }
         Ok(())
     }
