@@ -29,7 +29,7 @@ use crate::image::Files;
 use crate::inspect::stop_offset;
 use crate::names;
 use crate::options::{CopiedFolder, Options, Surroundings, Vouch};
-use crate::pool::{Free, Pool};
+use crate::pool::{Free, NOT_NAMING, Pool};
 use crate::prepare::make_reserve;
 use crate::store::{Control, Preparing, Store};
 use crate::superblock;
@@ -562,7 +562,7 @@ fn assemble<D: Disk>(
         unvouched: Mutex::new(unvouched.map(Arc::new)),
         counting: Counting::default(),
         device_bytes_before,
-        pool: Mutex::new(Pool { free: Vec::new(), released: Vec::new(), live: 0 }),
+        pool: Mutex::new(Pool { free: Vec::new(), released: Vec::new(), live: 0, naming: NOT_NAMING }),
         disk,
     };
     let rewritten_bytes = if later { 0 } else { store.vouch_once()? };

@@ -3,6 +3,7 @@
 //! How many are kept follows from the retention (kind 19): as many files as a log of `retention_bytes` has segments, and those ahead. A log that
 //! is trimmed to nothing and grows again to its retention then never allocates.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -37,7 +38,13 @@ pub(crate) struct Pool<D: Disk> {
     pub(crate) released: Vec<(u64, Option<Arc<Segment<D>>>)>,
     /// Files of segments that are retained or ready.
     pub(crate) live: u64,
+    /// Segments whose files get their names just now: until the folder is flushed nobody may have their memory (kind 29).
+    pub(crate) naming: RangeInclusive<u64>,
 }
+
+/// No segments.
+#[expect(clippy::reversed_empty_ranges, reason = "an inclusive range that holds nothing")]
+pub(crate) const NOT_NAMING: RangeInclusive<u64> = 1..=0;
 
 impl<D: Disk> Pool<D> {
     pub(crate) fn held(&self) -> u64 {

@@ -20,7 +20,7 @@ use crate::counters::Counting;
 use crate::disk::{Access, Disk, DiskFile, DiskMap, Errno};
 use crate::error::{At, DiskCall, DiskError, StoreError};
 use crate::names;
-use crate::pool::Free;
+use crate::pool::{Free, NOT_NAMING};
 use crate::segment::Segment;
 use crate::store::{Making, Preparing, Store, UpdateError, locked};
 
@@ -297,6 +297,9 @@ impl<D: Disk> Store<D> {
                 break;
             }
         }
+        if let (Some((first, ..)), Some((last, ..))) = (made.first(), made.last()) {
+            locked(&self.pool).naming = *first..=*last;
+        }
         for (number, free, _) in made.iter().filter(|_| result.is_ok()) {
             let (from, to) = (names::free(*free), names::segment(self.geometry, *number));
             let renamed = self.disk.rename(&from, &to).at(DiskCall::Rename, self.disk.path(), &to);
@@ -310,6 +313,9 @@ impl<D: Disk> Store<D> {
         let mut pool = locked(&self.pool);
         pool.live += named as u64;
         pool.free.extend(unused.into_iter().map(|(_, number, open)| Free { number, open: Some(open) }));
+        if named == 0 {
+            pool.naming = NOT_NAMING;
+        }
         drop(pool);
         if named == 0 {
             return result.map(|()| Vec::new());
@@ -318,11 +324,12 @@ impl<D: Disk> Store<D> {
             .sync_folder()
             .at(DiskCall::SyncFolder, self.disk.path(), "")
             .map_err(|error| self.fail(error))?;
+        self.named();
         let mut segments = self.segments_mut();
         Ok(made
             .into_iter()
             .map(|(number, _, segment)| {
-                // Somebody who asked for its memory may have opened it since it has its name.
+                // Somebody who asked for its memory may have opened it since its name is durable.
                 segments.entry(number).or_insert(segment);
                 number
             })
@@ -358,7 +365,7 @@ impl<D: Disk> Store<D> {
         match open.and_then(|open| self.finish_segment(number, &made, &open, &name).map(|()| open)) {
             Ok(segment) => {
                 locked(&self.pool).live += 1;
-                // Somebody who asked for its memory may have opened it since it has its name.
+                // Somebody who asked for its memory may have opened it since its name is durable.
                 let mut segments = self.segments_mut();
                 Ok(segments.entry(number).or_insert(segment).memory().clone())
             }
@@ -379,9 +386,20 @@ impl<D: Disk> Store<D> {
     ) -> Result<(), PrepareError> {
         let folder = self.disk.path();
         self.write_segment_header(number, made, segment)?;
-        self.disk.rename(made, name).at(DiskCall::Rename, folder, name)?;
-        self.disk.sync_folder().at(DiskCall::SyncFolder, folder, name).map_err(|error| self.fail(error))?;
-        Ok(())
+        locked(&self.pool).naming = number..=number;
+        let renamed = self.disk.rename(made, name).at(DiskCall::Rename, folder, name);
+        if renamed.is_ok() {
+            // After a failure it stays as it is, and so does the store.
+            let synced = self.disk.sync_folder().at(DiskCall::SyncFolder, folder, name);
+            synced.map_err(|error| self.fail(error))?;
+        }
+        self.named();
+        Ok(renamed?)
+    }
+
+    /// The names that segments just got are durable.
+    fn named(&self) {
+        locked(&self.pool).naming = NOT_NAMING;
     }
 
     /// Writes the header of segment `number` into a file that is still called `made`. Durable when it returns.

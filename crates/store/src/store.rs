@@ -309,10 +309,13 @@ impl<D: Disk> Store<D> {
             return Ok(found.memory().clone());
         }
         // Under the pool's lock no trim releases the segment while it is being opened.
-        let _pool = locked(&self.pool);
+        let pool = locked(&self.pool);
         let first = self.trimmed();
         if segment < self.geometry.segment_of(first) {
             return Err(MemoryError::Purged { segment, first });
+        }
+        if pool.naming.contains(&segment) {
+            return Err(MemoryError::NotReady { segment });
         }
         match self.open_segment(segment) {
             Ok(opened) => {

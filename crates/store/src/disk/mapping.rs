@@ -52,8 +52,8 @@ impl RealMap {
         let base = NonNull::new(map.as_mut_ptr()).ok_or(Errno::FAULT)?;
         let map = Arc::new(Mapped(map));
         let owner: Arc<dyn Send + Sync> = map.clone();
-        // SAFETY: `base` is the start of a mapping of `len` bytes that lives as long as `owner`; it is page-aligned; `Memory` reads
-        // and writes it by volatile and atomic accesses alone and makes no references into it, as others may change the file.
+        // SAFETY: `base` is the start of a mapping of `len` bytes that lives as long as `owner`; it is page-aligned, readable and writable;
+        // nothing else of this process makes a reference into it, and only `Memory` touches it.
         let memory = unsafe { Memory::new(base, len_bytes, owner) };
         Ok(RealMap { map, memory })
     }

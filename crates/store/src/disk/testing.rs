@@ -109,7 +109,11 @@ pub struct TestDisk {
     path: PathBuf,
     state: Arc<Mutex<State>>,
     held: Arc<(Mutex<bool>, Condvar)>,
+    before_sync_folder: Arc<Mutex<Option<Meanwhile>>>,
 }
+
+/// What others do at a certain moment.
+type Meanwhile = Box<dyn FnOnce() + Send>;
 
 impl std::fmt::Debug for TestDisk {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -136,6 +140,7 @@ impl TestDisk {
         TestDisk {
             path: PathBuf::from("/test-disk"),
             held: Arc::default(),
+            before_sync_folder: Arc::default(),
             state: Arc::new(Mutex::new(State {
                 durable_names: names.clone(),
                 names,
@@ -191,6 +196,12 @@ impl TestDisk {
     pub fn hold_syncs(&self) -> HeldSyncs {
         *self.held.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
         HeldSyncs(self.held.clone())
+    }
+
+    /// Has this happen, once, just before the next [`Disk::sync_folder`] makes names durable.
+    pub fn before_sync_folder(&self, meanwhile: impl FnOnce() + Send + 'static) {
+        let mut place = self.before_sync_folder.lock().unwrap_or_else(PoisonError::into_inner);
+        *place = Some(Box::new(meanwhile));
     }
 
     /// Nothing that [`TestDisk::fail`] asked for and that has not happened yet happens any more.
@@ -583,6 +594,10 @@ impl Disk for TestDisk {
     }
 
     fn sync_folder(&self) -> Result<(), Errno> {
+        let meanwhile = self.before_sync_folder.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(meanwhile) = meanwhile {
+            meanwhile();
+        }
         let mut state = self.state();
         state.call(Call::SyncFolder).map_err(|failure| failure.errno())?;
         state.durable_names = state.names.clone();

@@ -1,10 +1,13 @@
 //! What is done ahead of a tail that moves fast.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use windlass_log::Lsn;
 
 use super::testlog::{AROUND, founding};
 use crate::disk::testing::{Call, TestDisk};
-use crate::{Founding, Options, Prepared, Store};
+use crate::{Founding, MemoryError, Options, Prepared, Store};
 
 const S: u64 = 8 << 20;
 
@@ -92,6 +95,39 @@ fn a_fast_tail_has_more_segments_ready_from_free_files_with_one_flush_of_the_fol
     let end = store.geometry().first_record(8);
     store.trim(end, end).unwrap();
     assert_eq!(steps(&store, middle(8)), (vec![], 0));
+}
+
+/// What is flushed into a file whose name a loss of power takes away is gone with it.
+#[test]
+fn nobody_has_a_segments_memory_before_its_name_is_durable_kind_29() {
+    let disk = TestDisk::new();
+    let store = Arc::new(store(&disk));
+    let ask_meanwhile = |segments: std::ops::RangeInclusive<u64>| {
+        let (asked, store) = (Arc::new(AtomicBool::new(false)), Arc::clone(&store));
+        let answered = Arc::clone(&asked);
+        disk.before_sync_folder(move || {
+            for segment in segments {
+                assert_eq!(store.memory(segment).unwrap_err(), MemoryError::NotReady { segment });
+            }
+            answered.store(true, Ordering::Relaxed);
+        });
+        asked
+    };
+    // The rename of a file that is made of zeros, which the folder's next flush is for.
+    while !matches!(store.prepare_step(Lsn(4096)).unwrap(), Prepared::Allocated { .. }) {}
+    let asked = ask_meanwhile(1..=1);
+    assert_eq!(steps(&store, Lsn(4096)).0, [1]);
+    assert!(asked.load(Ordering::Relaxed));
+    assert!(store.memory(1).is_ok());
+    for segment in 1..8 {
+        let _ = steps(&store, middle(segment));
+    }
+    let end = store.geometry().first_record(6);
+    store.trim(end, end).unwrap();
+    let asked = ask_meanwhile(9..=13);
+    assert_eq!(steps(&store, middle(8)).0, [9, 10, 11, 12, 13]);
+    assert!(asked.load(Ordering::Relaxed));
+    assert!(store.memory(13).is_ok());
 }
 
 #[test]
