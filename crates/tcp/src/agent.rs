@@ -34,7 +34,7 @@ const OUT_BYTES: usize = ANSWER_HEADER_BYTES + ANSWER_BYTES_MAX as usize;
 /// How long a refused peer may take to read its refusal and close.
 const LINGER: Duration = Duration::from_secs(1);
 /// How often the thread looks after a socket that it has lent.
-const LOOK: Duration = Duration::from_millis(2);
+pub(crate) const LOOK: Duration = Duration::from_millis(2);
 /// Looks without a request after which it takes the socket back.
 const LOOKS_IDLE: u32 = 6;
 /// The socket is lent once two reads in a row came after less than this.

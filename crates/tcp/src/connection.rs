@@ -351,3 +351,32 @@ impl Drop for TcpConnection {
         self.end();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+    use std::time::Duration;
+
+    use windlass_fabric::{ConnectionOptions, Fabric};
+
+    use crate::agent::LOOK;
+    use crate::auth::Secret;
+    use crate::domain::lock;
+    use crate::{Options, TcpFabric};
+
+    /// The owner of the queue finds the lent socket in the hands of the agent's thread, which looks at it and leaves it lent: it sleeps without that socket.
+    #[test]
+    fn a_sleep_that_can_not_hear_a_lent_socket_is_a_short_one() {
+        let options = Options::new(Secret::new(&[1; 32]).unwrap(), [7; 16]);
+        let fabric = TcpFabric::open(options, slog::Logger::root(slog::Discard, slog::o!())).unwrap();
+        let queue = fabric.completion_queue(8).unwrap();
+        let depths = ConnectionOptions { send_depth: 4, receive_depth: 4, inline_bytes: 0 };
+        let connection = fabric.connection(&queue, &depths).unwrap();
+        let link = &connection.link;
+        link.lent.store(true, Ordering::Release);
+        let looking = lock(&link.serving);
+        assert_eq!(link.interest(&mut Vec::new()), LOOK);
+        drop(looking);
+        assert_eq!(link.interest(&mut Vec::new()), Duration::MAX);
+    }
+}

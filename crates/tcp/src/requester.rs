@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::event::PollFlags;
 use windlass_fabric::{Completion, ConnectionState, ErrorCause, Opcode, Status};
 
+use crate::agent::LOOK;
 use crate::dial::Dial;
 use crate::domain::lock;
 use crate::frame::{
@@ -564,11 +565,15 @@ impl Link {
 
     /// Adds the sockets to sleep on, and says how long at most.
     pub(crate) fn interest(&self, sockets: &mut Vec<(Arc<TcpStream>, PollFlags)>) -> Duration {
-        if self.lent.load(Ordering::Acquire)
-            && let Ok(serving) = self.serving.try_lock()
-            && let Some(agent) = &*serving
-        {
-            sockets.push((Arc::clone(agent.socket()), PollFlags::IN));
+        let mut longest = Duration::MAX;
+        if self.lent.load(Ordering::Acquire) {
+            match self.serving.try_lock() {
+                Ok(serving) => {
+                    sockets.extend(serving.iter().map(|agent| (Arc::clone(agent.socket()), PollFlags::IN)));
+                }
+                // The agent's thread looks at it just now, and need not take it back: a sleep that does not hear it is to be short.
+                Err(_) => longest = LOOK,
+            }
         }
         let requester = lock(&self.requester);
         if let Some(dial) = &requester.dial {
@@ -579,6 +584,6 @@ impl Link {
             let flags = if backlog { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
             sockets.push((Arc::clone(socket), flags));
         }
-        requester.clock(self).unwrap_or(Duration::MAX)
+        requester.clock(self).map_or(longest, |clock| clock.min(longest))
     }
 }
