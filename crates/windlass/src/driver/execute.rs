@@ -570,10 +570,11 @@ where
     }
 }
 
-/// The pages of a segment that a range touches, in bytes from its start: a peer may read whole pages.
+/// What a peer may read of a segment for a range, in bytes from its start: from a whole page's on, as it may read whole pages. Not behind the end: what is there in an
+/// image may have arrived and not been looked at, and has no other place; to who reads it along it is nothing.
 fn pages_of(geometry: windlass_log::Geometry, number: u64, range: LsnRange) -> std::ops::Range<u64> {
     let base = geometry.base(number).0;
     let start = range.start.0.saturating_sub(base).max(SEGMENT_HEADER_BYTES);
     let end = range.end.0.saturating_sub(base).min(geometry.segment_bytes());
-    start / SEGMENT_HEADER_BYTES * SEGMENT_HEADER_BYTES..end.next_multiple_of(SEGMENT_HEADER_BYTES).max(start)
+    start / SEGMENT_HEADER_BYTES * SEGMENT_HEADER_BYTES..end.max(start)
 }
