@@ -195,7 +195,11 @@ fn failure(error: &windlass::NodeError) -> Failure {
     let status = match error {
         E::Open(error) => crate::log::errors::open_status(error),
         E::Members { .. } | E::Geometry(_) | E::Option { .. } => Status::Usage,
-        E::OtherMember { .. } | E::SegmentBytes { .. } | E::Lone { .. } | E::Create(_) => Status::Refused,
+        E::OtherMember { .. }
+        | E::SegmentBytes { .. }
+        | E::Lone { .. }
+        | E::Staging { .. }
+        | E::Create(_) => Status::Refused,
         #[cfg(feature = "verbs")]
         E::Verbs(_) => Status::System,
         E::Disk(_) | E::Listen { .. } | E::Fabric(_) | E::Control(_) | E::Driver(_) | E::System { .. } => {

@@ -104,6 +104,14 @@ pub enum NodeError {
     /// A system call on the folder failed.
     #[error(transparent)]
     Disk(#[from] DiskError),
+    /// The folder for images of segments is not one to trust bytes from: remove it, or name another one.
+    #[error("{}: images of segments can't lie there: {what}", folder.display())]
+    Staging {
+        /// The folder.
+        folder: PathBuf,
+        /// What is wrong with it.
+        what: &'static str,
+    },
     /// The address can't be listened on: use one of this machine, and a free port.
     #[error("listening on {address}: {source}")]
     Listen {
