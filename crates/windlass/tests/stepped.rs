@@ -583,6 +583,10 @@ fn what_was_placed_in_an_image_is_found_by_the_next_opening_of_the_process_and_n
             assert!(after <= before, "{after} after a loss of power, {before} before");
         } else {
             assert_eq!(after, end, "{before} before the record");
+            // by then it is in the segment's file, and on the medium: the engine counts it as persisted.
+            sim.kill(backup, Some(Survive::Nothing));
+            sim.open(backup, 9);
+            assert_eq!(sim.driver(backup).status().tail, end);
         }
         sim.is_idle = false;
         sim.settle();

@@ -352,6 +352,10 @@ where
         let mut local = Local::new(store, segments, state.history.clone(), opened.tail);
         // What was placed in an image before the process died.
         let tail = local.adopt(&fabric).map_err(memory_error)?;
+        if tail > opened.tail {
+            // the engine takes all below the tail for persisted, and what came from an image is in the page cache alone.
+            local.store.flush(tail).map_err(UpdateError::from)?;
+        }
         let now = nanos(clock.now());
         let engine = Engine::new(options.config.clone(), Opening { state, valid_tail: tail }, now);
         let port = Arc::new(Port::new(trimmed));
