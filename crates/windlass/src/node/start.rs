@@ -110,13 +110,13 @@ fn assemble<F: Fabric>(
     fabric: F,
     affinity: Affinity,
     store: Store<RealDisk>,
-    opened: Opened,
+    mut opened: Opened,
     options: NodeOptions,
     listener: TcpListener,
     identity: Identity,
     logger: Logger,
 ) -> Result<Node, NodeError> {
-    let staging = staging::open(&options, fabric.capabilities(), store.disk(), &store.superblock(), &logger)?;
+    let staging = staging::open(&options, fabric.capabilities(), &store, &mut opened, &logger)?;
     let folder = store.disk().path().to_path_buf();
     let store = Arc::new(store);
     info!(logger, "the folder is open"; "folder" => %folder.display(), "tail" => %opened.tail, "clean" => opened.clean,
