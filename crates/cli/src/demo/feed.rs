@@ -95,9 +95,8 @@ impl<'a> Feed<'a> {
                 self.progress.tick(&self.epoch, self.ledger.acknowledged());
             }
             let due = start + length * (done + 1) / (strikes + 1);
-            if done < strikes && now >= due && is_whole {
+            if done < strikes && now >= due && is_whole && self.strike()? {
                 done += 1;
-                self.strike()?;
             }
         }
         let fed = start.elapsed();

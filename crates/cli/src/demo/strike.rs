@@ -85,9 +85,9 @@ struct Frozen {
 }
 
 impl Feed<'_> {
-    /// Strikes the primary, mid-stream: with a full window under way, at any moment of its way.
-    pub(super) fn strike(&mut self) -> Result<(), Failure> {
-        let Some(member) = self.session.as_ref().map(|session| session.member) else { return Ok(()) };
+    /// Strikes the primary, mid-stream: with a full window under way, at any moment of its way. `false` if there was none any more.
+    pub(super) fn strike(&mut self) -> Result<bool, Failure> {
+        let Some(member) = self.session.as_ref().map(|session| session.member) else { return Ok(false) };
         let faults = self.faults.clone();
         let (now, epoch) = (Instant::now(), self.epoch.clone());
         let mut struck = Struck { member, since: now, end: 0, looked: now, until: None, frozen: None };
@@ -100,7 +100,7 @@ impl Feed<'_> {
                 self.progress.struck(&self.cluster.name(member), "killed (SIGKILL)", at);
                 struck.since = at;
                 self.struck = Some(struck);
-                self.take_over(&Loss { at, fault: Some(Fault::Kill) })
+                self.take_over(&Loss { at, fault: Some(Fault::Kill) })?;
             }
             Fault::Freeze => {
                 let void_batches = self.cluster.standing(member).map_or(0, |standing| standing.void_batches);
@@ -113,7 +113,8 @@ impl Feed<'_> {
                     }
                     if self.epoch != epoch || self.session.is_none() {
                         // It was deposed meanwhile: there is nothing left to freeze.
-                        return self.run_command("end", member);
+                        self.run_command("end", member)?;
+                        return Ok(false);
                     }
                 }
                 self.fill(Instant::now());
@@ -127,7 +128,7 @@ impl Feed<'_> {
                 struck.frozen = Some(Frozen { session: None, late, void_batches, takeover: None });
                 struck.since = at;
                 self.struck = Some(struck);
-                self.take_over(&Loss { at, fault: Some(Fault::Freeze) })
+                self.take_over(&Loss { at, fault: Some(Fault::Freeze) })?;
             }
             Fault::Command => {
                 self.fill(now);
@@ -135,9 +136,9 @@ impl Feed<'_> {
                 self.progress.struck(&self.cluster.name(member), "struck by the fault's command", now);
                 struck.until = Some(Instant::now() + faults.lasts);
                 self.struck = Some(struck);
-                Ok(())
             }
         }
+        Ok(true)
     }
 
     /// Keeps the connection to a frozen primary, whose answers are still to come.
