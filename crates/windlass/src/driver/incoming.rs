@@ -387,7 +387,11 @@ impl<F: Fabric> Incoming<F> {
             }
         } else if success {
             self.expecting.seen();
-            // Requests are carried out in order: those before it are done, too, also where their completion was lost.
+            // Requests are carried out in order: those before it are done, too, also where their completion was lost. One that comes
+            // a second time says nothing of those behind it.
+            if !self.posted.contains(&completion.id) {
+                return Ok(());
+            }
             while let Some(id) = self.posted.pop_front() {
                 self.done(id, inputs);
                 if id == completion.id {

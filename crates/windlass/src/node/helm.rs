@@ -257,7 +257,8 @@ where
     }
 
     fn step_until(&self, is_done: &dyn Fn() -> bool) -> bool {
-        if !self.is_shared || self.has_ended.load(Ordering::SeqCst) {
+        // Whoever claims it has waited longer.
+        if !self.is_shared || self.has_ended.load(Ordering::SeqCst) || self.is_claimed() {
             return false;
         }
         let Ok(mut seat) = self.driver.try_lock() else {
