@@ -26,7 +26,7 @@ pub struct Inspection<D: Disk> {
     superblock: Superblock,
 }
 
-/// How often a running process may trim away what is being verified before that is answered as it is.
+/// How often a running process may append to or trim away what is being verified before that is answered as it is.
 const OVERTAKEN_MAX: u32 = 8;
 /// How often a copy of the superblock is looked at before it counts as damaged.
 const COPY_READS_MAX: u32 = 8;
@@ -211,16 +211,18 @@ impl<D: Disk> Inspection<D> {
             let verdict = judge_folder_visiting(&self.disk, &self.superblock, self.geometry, extent, visit)?;
             let mut condition = self.condition(&verdict, in_use);
             if in_use && !matches!(condition, Condition::InUse) {
-                // The process may have trimmed, cut or closed since the superblock was read: only what stays counts.
+                // The process may have appended, trimmed, cut or closed since its marks and that place were read: only what stays counts.
                 let before = self.superblock.generation;
+                let place = verdict.stop.lsn;
+                let appended = matches!(self.walk(place).step(), Ok(Ok(_)));
                 self.refresh()?;
-                let again = stopped_before.replace(verdict.stop.lsn) == Some(verdict.stop.lsn);
-                if verdict.stop.lsn < self.superblock.trimmed {
+                let again = stopped_before.replace(place) == Some(place);
+                if appended || place < self.superblock.trimmed {
                     overtaken += 1;
                     if overtaken < OVERTAKEN_MAX {
                         continue;
                     }
-                    // It is trimmed faster than it is read here: all that was retained long enough was whole.
+                    // It is appended or trimmed faster than it is read here: all that was retained long enough was whole.
                     condition = Condition::InUse;
                 } else if self.superblock.generation != before && !again {
                     continue;

@@ -353,6 +353,67 @@ fn a_second_opener_is_refused_and_a_reader_works_beside_kind_32() {
 }
 
 #[test]
+fn whoever_looks_at_a_log_that_grows_and_is_trimmed_meets_its_end_or_its_trim_point_and_never_damage() {
+    // Whether the appender trims, and how closely behind the end.
+    for keep_bytes in [None, Some(400 << 10)] {
+        let folder = folder();
+        let log = small().create(folder.path()).unwrap();
+        let end = std::sync::atomic::AtomicBool::new(false);
+        let ends = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut number = 0u64;
+                while !end.load(std::sync::atomic::Ordering::Relaxed) {
+                    let payload = number.to_le_bytes().repeat(12);
+                    let appended = log.append_wait_blocking(&payload, soon()).unwrap();
+                    number += 1;
+                    if number.is_multiple_of(64) {
+                        let _proof = log.commit_blocking(appended.end, Level::Local).unwrap();
+                        if let Some(keep) = keep_bytes
+                            && appended.end.0 > keep + 2 * (64 << 10)
+                        {
+                            // Refused inside a record: then the next one may do.
+                            let _ = log.trim(Lsn((appended.end.0 - keep) / (64 << 10) * (64 << 10)));
+                        } else if appended.end.0 > 16 << 20 {
+                            // So that a look at all of it stays short.
+                            log.trim(appended.end).unwrap();
+                        }
+                    }
+                }
+            });
+            let (mut ends, start) = (0, Instant::now());
+            while start.elapsed() < Duration::from_secs(3) || ends < 20 {
+                let looking = ReadOnly::open(folder.path(), OpenMode::Strict).unwrap();
+                let Ok(mut reader) = looking.read_from(looking.info().trimmed) else { continue };
+                let mut last = None;
+                loop {
+                    match reader.next() {
+                        Ok(record) => {
+                            let number = u64::from_le_bytes(record.payload[..8].try_into().unwrap());
+                            assert_eq!(record.payload, number.to_le_bytes().repeat(12), "{keep_bytes:?}");
+                            assert!(last.is_none_or(|last| number == last + 1), "{keep_bytes:?}: {number}");
+                            last = Some(number);
+                        }
+                        Err(ReadError::AtEnd { .. }) => {
+                            ends += 1;
+                            break;
+                        }
+                        Err(ReadError::Purged { .. }) => break,
+                        Err(error) => {
+                            end.store(true, std::sync::atomic::Ordering::Relaxed);
+                            panic!("{keep_bytes:?}: {error}");
+                        }
+                    }
+                }
+            }
+            end.store(true, std::sync::atomic::Ordering::Relaxed);
+            ends
+        });
+        assert!(ends >= 20, "{keep_bytes:?}");
+        log.close().unwrap();
+    }
+}
+
+#[test]
 fn a_log_that_was_closed_answers_so() {
     let folder = folder();
     let log = small().create(folder.path()).unwrap();

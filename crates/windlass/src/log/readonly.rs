@@ -270,16 +270,18 @@ impl ReadOnly {
             what: stop.reason.to_string(),
         };
         if lsn < end {
-            // In use it may have been appended since: the next read goes on.
-            return if report.condition == Condition::InUse && lsn >= now.superblock().persisted {
-                Ok(lsn)
-            } else {
-                Err(damaged(&stop))
-            };
+            return self.look_again(&mut now, lsn);
+        }
+        // Judging looks at the superblock again.
+        let first = now.superblock().trimmed;
+        if lsn < first {
+            return Err(ReadError::Purged { lsn, first });
         }
         match report.verdict.class() {
+            // It changes faster than it can be looked at; the next read goes on.
+            _ if report.condition == Condition::InUse => Ok(lsn),
             Class::End => Ok(lsn),
-            Class::Torn if report.condition == Condition::InUse || self.mode != OpenMode::Strict => Ok(lsn),
+            Class::Torn if self.mode != OpenMode::Strict => Ok(lsn),
             Class::Torn => Err(ReadError::Torn {
                 file: report.file,
                 offset: report.offset,
@@ -287,6 +289,29 @@ impl ReadOnly {
                 what: report.verdict.stop.reason.to_string(),
             }),
             Class::Damage | Class::Foreign => Err(damaged(&report.verdict.stop)),
+        }
+    }
+}
+
+impl ReadOnly {
+    /// A place where the reader found no record, and which is below the log's end now. The running process may have appended there since, or trimmed: what is
+    /// there now decides, and its marks of now say nothing of what was there before.
+    fn look_again(&self, now: &mut Inspection<RealDisk>, lsn: Lsn) -> Result<Lsn, ReadError> {
+        let geometry = now.geometry();
+        let found = now.walk(lsn).step().map(|found| found.map(drop));
+        now.refresh().map_err(|error| unusable(error, lsn))?;
+        let first = now.superblock().trimmed;
+        match found {
+            _ if lsn < first => Err(ReadError::Purged { lsn, first }),
+            // The next read goes on.
+            Ok(Ok(())) => Ok(lsn),
+            Ok(Err(stop)) => Err(ReadError::Damaged {
+                file: segment_file(&self.folder, geometry, lsn),
+                offset: stop_offset(geometry, &stop),
+                lsn,
+                what: stop.reason.to_string(),
+            }),
+            Err(error) => Err(read_error(error, lsn)),
         }
     }
 }
