@@ -259,6 +259,11 @@ struct Waiter {
 }
 
 impl Waiter {
+    /// One more for the same place.
+    fn again(&self) -> Waiter {
+        Waiter { waker: self.waker.clone(), who: self.who }
+    }
+
     /// Wakes it. A waker that panics is a defect of the application, of which the panic hook has told: it must cost neither the others that wait their waking
     /// nor the log its thread.
     fn wake(self) {
@@ -384,6 +389,12 @@ impl Watch {
         drop(queue);
         self.crowd.stopped();
         all.by_end.into_values().for_each(Waiter::wake);
+    }
+
+    /// Wakes everyone in the queue, for news of another kind than the watermark's, which stays where it is. They keep their places.
+    pub(crate) fn rouse(&self) {
+        let woken: Vec<Waiter> = self.lock().by_end.values().map(Waiter::again).collect();
+        woken.into_iter().for_each(Waiter::wake);
     }
 
     /// The answer for `end`, if there is one yet: success counts before failure, since what is flushed stays flushed.

@@ -299,17 +299,14 @@ fn what_is_trimmed_soon_is_never_written() {
     log.close().unwrap();
 }
 
-#[test]
-fn waiting_for_room_ends_at_the_deadline_or_when_the_helper_has_come() {
-    let disk = TestDisk::new();
-    // Without threads nobody prepares segments but those who step.
-    let log = create(&disk, options());
-    // Each form that waits: a record, a batch, a reservation, each on a thread and as a future. All take the same room.
-    type Form = fn(&Log, Instant) -> Result<Lsn, AppendError>;
+type Form = fn(&Log, Instant) -> Result<Lsn, AppendError>;
+
+/// Each form that waits: a record, a batch, a reservation, each on a thread and as a future. All take the same room.
+fn waiting_forms() -> [Form; 6] {
     fn future<T>(future: impl Future<Output = T>) -> T {
         tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(future)
     }
-    let forms: [Form; 6] = [
+    [
         |log, until| log.append_wait_blocking(&[1; 1000], until).map(|appended| appended.end),
         |log, until| future(log.append_wait(&[1; 1000], until)).map(|appended| appended.end),
         |log, until| {
@@ -320,7 +317,107 @@ fn waiting_for_room_ends_at_the_deadline_or_when_the_helper_has_come() {
         },
         |log, until| log.reserve_wait_blocking(1000, until).map(|reservation| reservation.publish().end),
         |log, until| future(log.reserve_wait(1000, until)).map(|reservation| reservation.publish().end),
-    ];
+    ]
+}
+
+/// What each of the waiting forms, parked for want of a segment, comes to once `step` was done.
+fn parked(log: &Log, step: impl FnOnce()) -> Vec<Result<Lsn, AppendError>> {
+    let late = Instant::now() + Duration::from_secs(60);
+    std::thread::scope(|scope| {
+        let waiting = waiting_forms().map(|form| scope.spawn(move || form(log, late)));
+        // Whoever isn't parked by then gets the same answer without.
+        std::thread::sleep(Duration::from_millis(30));
+        step();
+        waiting.into_iter().map(|form| form.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn who_waits_for_a_segment_is_told_at_once_why_none_can_be_made_kind_22() {
+    let disk = TestDisk::new();
+    let log = create(&disk, options());
+    help(&log);
+    let fill = || while log.append(&[1; 1000]).is_ok() {};
+    fill();
+    disk.set_capacity(Some(0));
+    for answer in parked(&log, || help(&log)) {
+        assert!(matches!(answer, Err(AppendError::DiskFull { .. })), "{answer:?}");
+    }
+    // Known to be full: nobody waits, either.
+    for form in waiting_forms() {
+        let answer = form(&log, Instant::now() + Duration::from_secs(60));
+        assert!(matches!(answer, Err(AppendError::DiskFull { .. })), "{answer:?}");
+    }
+    // Room comes back while nobody looks: the helper finds it, and who comes then waits again.
+    disk.set_capacity(None);
+    help(&log);
+    fill();
+    assert!(parked(&log, || help(&log)).into_iter().all(|answer| answer.is_ok()));
+
+    // No room for the name of a file, which is the same to whoever appends.
+    fill();
+    disk.fail(Call::Create, 0, Errno::NOSPC);
+    for answer in parked(&log, || help(&log)) {
+        assert!(matches!(answer, Err(AppendError::DiskFull { .. })), "{answer:?}");
+    }
+    // A call that fails and promises nothing.
+    help(&log);
+    fill();
+    disk.fail(Call::Allocate, 0, Errno::IO);
+    for answer in parked(&log, || help(&log)) {
+        assert!(matches!(answer, Err(AppendError::NoSegment { .. })), "{answer:?}");
+    }
+    // A trim may have made room: what was known before it counts no more, and one waits for the helper's answer.
+    let tail = log.info().tail;
+    let _proof = log.commit_blocking(tail, Level::Local).unwrap();
+    log.trim(tail).unwrap();
+    assert!(parked(&log, || help(&log)).into_iter().all(|answer| answer.is_ok()));
+    // The medium fails: the end of the log (kind 24).
+    fill();
+    disk.fail(Call::SyncFolder, 0, Errno::IO);
+    for answer in parked(&log, || help(&log)) {
+        assert!(matches!(answer, Err(AppendError::Failed(Failure::Store { .. }))), "{answer:?}");
+    }
+    assert!(log.close().is_err());
+}
+
+/// Where in its work the helper is when the disk is full depends on the size of the disk and on the threads: a producer may find no segment
+/// before the helper has found that there is no room.
+#[test]
+fn a_disk_of_any_size_that_fills_up_under_a_waiting_append_is_an_error_and_no_hang_kinds_20_22() {
+    const FORMS: usize = 6;
+    for size in 0..36 {
+        let disk = TestDisk::new();
+        let log = create(&disk, options().threads(true));
+        disk.set_capacity(Some(disk.used_bytes() + size * 3 * SEGMENT_BYTES / 8));
+        let form = waiting_forms()[usize::try_from(size).unwrap() % FORMS];
+        let mut appended = 0;
+        let error = loop {
+            match form(&log, Instant::now() + Duration::from_secs(60)) {
+                Ok(_) => appended += 1,
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(error, AppendError::DiskFull { .. }), "{size}: {error}");
+        let _proof = log.commit_blocking(log.info().tail, Level::Durable).unwrap();
+        assert!(payloads(&log).len() >= appended, "{size}");
+        // Room comes back, and nothing else is needed: the helper tries again by itself.
+        disk.set_capacity(None);
+        let again = Instant::now() + Duration::from_secs(60);
+        while let Err(error) = form(&log, again) {
+            assert!(matches!(error, AppendError::DiskFull { .. }), "{size}: {error}");
+            assert!(Instant::now() < again, "{size}: there is room");
+        }
+        log.close().unwrap();
+    }
+}
+
+#[test]
+fn waiting_for_room_ends_at_the_deadline_or_when_the_helper_has_come() {
+    let disk = TestDisk::new();
+    // Without threads nobody prepares segments but those who step.
+    let log = create(&disk, options());
+    let forms = waiting_forms();
     while log.append(&[1; 1000]).is_ok() {}
     let tail = log.info().tail;
     for form in forms {

@@ -7,7 +7,7 @@ mod world;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use windlass::control::{ControlEvent, ControlPlane, Frame};
 use windlass::driver::{Done, Driver, DriverEvent, DriverOptions, Executor, Lane, Parts, Work};
@@ -15,7 +15,7 @@ use windlass::engine::{Config, Event, Identity, Input, Limits, Role, StopReason,
 use windlass::store::disk::Errno;
 use windlass::store::disk::testing::{Call, Survive, TestDisk};
 use windlass::store::{Founding, Options as StoreOptions, Read, Store, Surroundings};
-use windlass::{Clock, Epoch, Level, Log, LogId, Lsn, MemberId};
+use windlass::{AppendError, Clock, Epoch, Level, Log, LogId, Lsn, MemberId};
 use windlass_log::{Geometry, RecordKind};
 use world::{Files, World, WorldFabric};
 
@@ -799,6 +799,34 @@ fn kind_20_a_primary_whose_disk_is_full_hands_over_to_a_member_with_room() {
     });
     assert!(sim.primary().is_some_and(|primary| primary != full));
     sim.members[full].disk.set_capacity(None);
+    sim.settle();
+    assert!(sim.stopped.is_empty(), "{:?}", sim.stopped);
+}
+
+#[test]
+fn kind_20_who_waits_for_a_segment_of_a_group_is_told_that_the_disk_is_full() {
+    let (mut sim, full) = led(16);
+    fill_up(&sim, &[0, 1, 2]);
+    let log = sim.members[full].log.clone().unwrap();
+    // Before the driver has found that there is no room.
+    // Numbers that the simulation's own records don't get.
+    let refused =
+        (1u64 << 32..).find_map(|number| log.append(&number.to_le_bytes().repeat(125)).err()).unwrap();
+    assert!(matches!(refused, AppendError::NotReady { .. }), "{refused}");
+    let late = Instant::now() + Duration::from_secs(60);
+    let answer = std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| log.append_wait_blocking(&[7; 1000], late));
+        // Whoever isn't parked by then gets the same answer without.
+        std::thread::sleep(Duration::from_millis(30));
+        while !waiting.is_finished() {
+            sim.turn();
+        }
+        waiting.join().unwrap()
+    });
+    assert!(matches!(answer, Err(AppendError::DiskFull { .. })), "{answer:?}");
+    for at in 0..MEMBERS {
+        sim.members[at].disk.set_capacity(None);
+    }
     sim.settle();
     assert!(sim.stopped.is_empty(), "{:?}", sim.stopped);
 }

@@ -22,6 +22,8 @@ const TOO_LONG: &str = "split it (--frame), or make the log with larger segments
 const PENDING_MAX: usize = 4096;
 /// How long an append waits for the helper thread to prepare a segment.
 const READY_MAX: Duration = Duration::from_secs(60);
+/// How much of that passes before what is pending is committed meanwhile.
+const READY_SOON: Duration = Duration::from_millis(100);
 
 /// What to append, where, and how.
 #[derive(Debug)]
@@ -87,10 +89,7 @@ impl Session<'_> {
         let mut frames = self.append.source.frames(input, self.log.payload_bytes_max());
         let mut record = Vec::new();
         while self.append.source.next(&mut frames, &mut record, TOO_LONG)? {
-            let appended = self
-                .log
-                .append_wait_blocking(&record, Instant::now() + READY_MAX)
-                .map_err(|error| append_failure(&error))?;
+            let appended = self.append(&record)?;
             self.end = Some(appended.end);
             self.pending.push(appended);
             self.records += 1;
@@ -100,6 +99,16 @@ impl Session<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Appends a record. What is pending is not kept waiting for its acknowledgement by a segment that is long in coming.
+    fn append(&mut self, record: &[u8]) -> Result<Appended, Failure> {
+        let mut appended = self.log.append_wait_blocking(record, Instant::now() + READY_SOON);
+        if matches!(appended, Err(AppendError::Deadline { .. })) {
+            self.commit()?;
+            appended = self.log.append_wait_blocking(record, Instant::now() + READY_MAX);
+        }
+        appended.map_err(|error| append_failure(&error))
     }
 
     /// A failure, with how much of the input is in the log all the same; for when everything pending is committed.

@@ -1,5 +1,7 @@
 //! Appending, and the commits that follow.
 
+use std::pin::pin;
+use std::task::Context;
 use std::time::Instant;
 
 use windlass_log::{Appended, Lsn, RecordKind, ReserveError};
@@ -7,8 +9,8 @@ use windlass_store::PrepareError;
 
 use super::Log;
 use super::shared::OnMedia;
-use super::wait::Commit;
-use crate::commit::{self, CommitError, Committed, Level, Reached, Who, wait_blocking, wait_in_crowd};
+use super::wait::{Commit, SegmentNews};
+use crate::commit::{self, CommitError, Committed, Level, Who, thread_waker, wait_blocking, wait_in_crowd};
 use crate::error::AppendError;
 
 /// How long a committer that waits for another producer yields before it sleeps.
@@ -166,25 +168,15 @@ impl Log {
         deadline: Instant,
         attempt: impl Fn() -> Result<T, ReserveError>,
     ) -> Result<T, AppendError> {
+        let waker = thread_waker();
+        let mut cx = Context::from_waker(&waker);
         loop {
-            let (needed, ready) = match self.attempt_or_wait(&attempt)? {
+            let mut news = match self.attempt_until(deadline, &attempt)? {
                 Ok(done) => return Ok(done),
-                Err(wait) => wait,
+                Err(news) => pin!(news),
             };
-            match wait_blocking(
-                &self.tenure.watermarks.ready,
-                ready,
-                Level::Buffered,
-                Who::Observer,
-                Some(deadline),
-            ) {
-                // Stopped: the next attempt says why.
-                Ok(())
-                | Err(CommitError::Failed { .. } | CommitError::Fenced { .. } | CommitError::Closed { .. }) =>
-                    {}
-                Err(CommitError::Deadline { .. } | CommitError::NoGroup | CommitError::BeyondTail { .. }) => {
-                    return Err(self.deadline(needed));
-                }
+            while news.as_mut().poll(&mut cx).is_pending() && Instant::now() < deadline {
+                commit::park(Some(deadline), None);
             }
         }
     }
@@ -195,34 +187,32 @@ impl Log {
         attempt: impl Fn() -> Result<T, ReserveError>,
     ) -> Result<T, AppendError> {
         loop {
-            let (needed, ready) = match self.attempt_or_wait(&attempt)? {
+            let news = match self.attempt_until(deadline, &attempt)? {
                 Ok(done) => return Ok(done),
-                Err(wait) => wait,
+                Err(news) => news,
             };
-            let reached = Reached::new(self.tenure.watermarks.ready.clone(), ready, Who::Observer);
-            if tokio::time::timeout_at(deadline.into(), reached).await.is_err() {
-                return Err(self.deadline(needed));
-            }
+            // In time or not: the next attempt tells.
+            let _ = tokio::time::timeout_at(deadline.into(), news).await;
         }
     }
 
-    /// An attempt, or the end it would have reached and the ready mark to wait for.
-    fn attempt_or_wait<T>(
+    /// An attempt, or the news to wait for before the next one; at the deadline the last attempt has been made.
+    fn attempt_until<T>(
         &self,
+        deadline: Instant,
         attempt: impl Fn() -> Result<T, ReserveError>,
-    ) -> Result<Result<T, (Lsn, Lsn)>, AppendError> {
+    ) -> Result<Result<T, SegmentNews>, AppendError> {
         // Before the attempt: a segment installed in between ends the wait at once.
         let ready = self.tenure.handoff.ready();
-        match attempt() {
-            Ok(done) => Ok(Ok(done)),
-            Err(error) => {
-                let refused = self.refused(error);
-                if let AppendError::NotReady { needed } = refused {
-                    return Ok(Err((needed, Lsn(ready.0 + 1))));
-                }
-                Err(refused)
-            }
+        let refused = match attempt() {
+            Ok(done) => return Ok(Ok(done)),
+            Err(error) => self.refused(error),
+        };
+        let AppendError::NotReady { needed } = refused else { return Err(refused) };
+        if Instant::now() >= deadline {
+            return Err(self.deadline(needed));
         }
+        Ok(Err(SegmentNews::new(self.shared.clone(), self.tenure.clone(), Lsn(ready.0 + 1))))
     }
 
     /// Why an append was refused; but where nothing but the rest of the opening is in its way, that is waited for, and the append may be tried again.
@@ -282,6 +272,10 @@ impl Log {
                     }
                     Some(failure @ PrepareError::Full { .. }) => {
                         AppendError::DiskFull { needed, cause: failure.to_string() }
+                    }
+                    // No room for a name is no room.
+                    Some(PrepareError::Disk(error)) if error.is_full() => {
+                        AppendError::DiskFull { needed, cause: error.to_string() }
                     }
                     Some(failure @ (PrepareError::Store(_) | PrepareError::Disk(_))) => {
                         AppendError::NoSegment { needed, cause: failure.to_string() }

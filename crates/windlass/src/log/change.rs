@@ -71,7 +71,7 @@ impl Log {
         tenure.watermarks.persisted.advance(lsn).wake();
         self.shared.raise_limit();
         self.shared.watch_retention(&tenure);
-        self.shared.helper.look();
+        self.shared.helper.look_afresh();
         Ok(())
     }
 

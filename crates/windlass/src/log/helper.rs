@@ -74,8 +74,8 @@ impl Helper {
         locked(&self.state).failure.clone()
     }
 
-    /// Notes why the last segment could not be made, where the driver makes them.
-    pub(crate) fn set_failure(&self, failure: Option<PrepareError>) {
+    /// Forgets, or notes, why the last segment could not be made. Who waits has to be told of a failure: [`Shared::note_prepared`].
+    fn set_failure(&self, failure: Option<PrepareError>) {
         locked(&self.state).failure = failure;
     }
 
@@ -89,6 +89,12 @@ impl Helper {
     pub(crate) fn look(&self) {
         locked(&self.wanted).look = true;
         self.wake.notify_one();
+    }
+
+    /// Makes the thread look now, for there may be room again: what it failed at before says nothing any more.
+    pub(crate) fn look_afresh(&self) {
+        self.set_failure(None);
+        self.look();
     }
 
     pub(crate) fn stop(&self) {
@@ -110,6 +116,17 @@ impl Helper {
 }
 
 impl Shared {
+    /// Notes whether segments can be made. Who waits for one in `tenure` hears of a failure at once: the ready mark may never move again.
+    /// To be called with no lock held, as it runs wakers.
+    pub(crate) fn note_prepared(&self, tenure: &Tenure, failure: Option<PrepareError>) {
+        let has_failed = failure.is_some();
+        // Before they are woken: who looks after that finds it.
+        self.helper.set_failure(failure);
+        if has_failed {
+            tenure.watermarks.ready.rouse();
+        }
+    }
+
     /// One bounded step of the helper's work.
     pub(crate) fn step(&self) -> Step {
         if self.settle().is_err() {
@@ -134,6 +151,7 @@ impl Shared {
             // Also what was there before a cut.
             install_ready(&*self.media, &tenure.handoff);
         }
+        let mut failure = None;
         let step = match self.media.prepare_step(tenure.handoff.tail()) {
             Ok(Prepared::Segment { .. }) => {
                 if locked(&self.helper.state).failure.take().is_some() {
@@ -161,7 +179,7 @@ impl Shared {
                     warn!(self.logger, "no segment could be made; appends will be refused when the ready ones are full";
                         "folder" => %self.folder.display(), "cause" => %error);
                 }
-                self.helper.set_failure(Some(error));
+                failure = Some(error);
                 Step::Failed
             }
         };
@@ -170,6 +188,9 @@ impl Shared {
         // Wakers run with no lock held: one may run its task at once.
         if ready > before {
             tenure.watermarks.ready.advance(ready).wake();
+        }
+        if failure.is_some() {
+            self.note_prepared(tenure, failure);
         }
         step
     }

@@ -260,9 +260,9 @@ impl Log {
         self.shared.raise_limit();
     }
 
-    /// Why the next segment can't be made, for the errors of appends.
+    /// Why the next segment can't be made, for the errors of appends and for those that wait for it.
     pub(crate) fn set_prepare_failure(&self, failure: Option<windlass_store::PrepareError>) {
-        self.shared.helper.set_failure(failure);
+        self.shared.note_prepared(&self.tenure, failure);
     }
 }
 

@@ -88,3 +88,44 @@ impl Drop for Commit {
         }
     }
 }
+
+/// Ready when an append that found no segment may be tried again: one more is ready, or it is known that none can be made, or the tenure has ended.
+///
+/// A failure must end the wait as much as a segment does: on a full disk the ready mark may never move again (kind 22).
+#[derive(Debug)]
+pub(super) struct SegmentNews {
+    shared: Arc<Shared>,
+    tenure: Arc<Tenure>,
+    /// What the ready mark has to reach.
+    ready: Lsn,
+    ticket: Option<Ticket>,
+}
+
+impl SegmentNews {
+    pub(super) fn new(shared: Arc<Shared>, tenure: Arc<Tenure>, ready: Lsn) -> SegmentNews {
+        SegmentNews { shared, tenure, ready, ticket: None }
+    }
+}
+
+impl Future for SegmentNews {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = &mut *self;
+        let watch = &this.tenure.watermarks.ready;
+        this.ticket = watch.register(this.ready, this.ticket, cx.waker(), Who::Observer);
+        // The look comes after the place in the queue: whoever notes a failure then either is seen here or wakes this.
+        if this.ticket.is_none() || this.shared.helper.failure().is_some() {
+            return Poll::Ready(());
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for SegmentNews {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket {
+            self.tenure.watermarks.ready.cancel(ticket);
+        }
+    }
+}
