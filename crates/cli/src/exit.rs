@@ -57,6 +57,7 @@ impl Status {
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) status: Status,
+    /// Empty where all has been said on standard output.
     pub(crate) message: String,
 }
 

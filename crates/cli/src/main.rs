@@ -63,7 +63,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             // As other tools, whom the signal SIGPIPE ends.
-            if failure.status != exit::Status::Pipe {
+            if failure.status != exit::Status::Pipe && !failure.message.is_empty() {
                 eprintln!("windlass: {}", failure.message);
             }
             ExitCode::from(failure.status.code())

@@ -34,6 +34,23 @@ pub enum Kind {
     Verbs,
 }
 
+impl Kind {
+    /// Whether this build has it: to be asked before anybody is waited for.
+    ///
+    /// # Errors
+    /// Verbs in a build without them: the command that builds it with them.
+    pub fn check(self) -> Result<(), Error> {
+        if self == Kind::Verbs && !cfg!(feature = "verbs") {
+            let build = "cargo run -p fabric-examples --features verbs --bin ...";
+            let packages = "cmake pkg-config libclang-dev libnl-3-dev libnl-route-3-dev libibverbs-dev";
+            return Err(
+                format!("built without verbs; with them: {build} (on Debian that needs {packages})").into()
+            );
+        }
+        Ok(())
+    }
+}
+
 /// Opens the fabric in software, for peers that reach this machine at `here`.
 ///
 /// # Errors
@@ -67,9 +84,7 @@ pub fn verbs_fabric(here: IpAddr) -> Result<windlass_verbs::VerbsFabric, Error> 
 /// Always: the command that builds it with verbs.
 #[cfg(not(feature = "verbs"))]
 pub fn verbs_fabric(_here: IpAddr) -> Result<TcpFabric, Error> {
-    let build = "cargo run -p fabric-examples --features verbs --bin ...";
-    let packages = "cmake pkg-config libclang-dev libnl-3-dev libnl-route-3-dev libibverbs-dev";
-    Err(format!("built without verbs; with them: {build} (on Debian that needs {packages})").into())
+    Err(Kind::Verbs.check().err().unwrap_or_else(|| "built without verbs".into()))
 }
 
 /// A TCP connection between two ends, on which they tell each other short messages.
@@ -103,11 +118,18 @@ impl Line {
     /// Nobody listens there for a minute.
     pub fn reach(address: SocketAddr) -> Result<Self, Error> {
         let end = Instant::now() + LIMIT;
+        let mut is_told = false;
         loop {
             match TcpStream::connect(address) {
                 Ok(stream) => return Self::over(stream),
                 Err(error) if Instant::now() > end => return Err(format!("{address}: {error}").into()),
-                Err(_) => std::thread::sleep(Duration::from_millis(50)),
+                Err(error) => {
+                    if !is_told {
+                        eprintln!("{address}: {error}; waiting for it, for a minute at most");
+                        is_told = true;
+                    }
+                    std::thread::sleep(Duration::from_millis(50));
+                }
             }
         }
     }

@@ -29,7 +29,13 @@ impl Input {
         if file == Path::new("-") {
             return Input::cut(String::from("standard input"), std::io::stdin().lock(), framing);
         }
-        let opened = File::open(file).map_err(|error| Failure::io(file.display(), &error))?;
+        let opened = File::open(file).map_err(|error| {
+            let message = format_args!(
+                "the input {} can't be opened: {error}; name another with --input, or leave --input out for windlass's own sources",
+                file.display()
+            );
+            Failure::new(Status::System, message)
+        })?;
         Input::cut(file.display().to_string(), opened, framing)
     }
 

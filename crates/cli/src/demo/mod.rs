@@ -153,9 +153,9 @@ fn run_in(args: &Args, input: &Input, folder: &Path, run: &Path) -> Result<(), F
     let stays = if args.folder.is_some() { "" } else { " (removed at the end unless something is wrong)" };
     progress.plain(&format!("{members} members on this machine, their logs in {}{stays}", folder.display()));
     progress.plain(&format!(
-        "records from {}: {} different ones, used over and over, each with its number (8 bytes) in front",
-        input.name,
-        input.records()
+        "{} records from {}, used over and over, each with its number (8 bytes) in front",
+        input.records(),
+        input.name
     ));
     let plan = Plan {
         members,

@@ -23,7 +23,8 @@ pub(super) struct Takeover {
     pub(super) fault: Option<Fault>,
     /// Of a primary that was frozen: what it said and did once it was thawed.
     pub(super) late: Option<Late>,
-    /// Records in flight whose outcome was unknown,
+    /// Records in flight whose outcome was unknown: at most the window, and twice that with a primary that is frozen, into whose
+    /// socket as many again are sent,
     pub(super) unknown: usize,
     /// of which the new primary's log held these,
     pub(super) found: usize,
@@ -38,7 +39,7 @@ pub(super) struct Takeover {
 /// The result, as `--json` prints it.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Report {
-    /// Different records sent.
+    /// Records sent, each counted once.
     pub(super) records: u64,
     /// Records acknowledged to the client.
     pub(super) acknowledged: u64,
@@ -160,8 +161,9 @@ impl Progress {
     pub(super) fn thawed(&self, name: &str, took: Duration, late: &Late) {
         let Late { acknowledged, unknown, refused, void_batches } = late;
         self.say(&format!(
-            "{name} was thawed (SIGCONT) and had caught up {:.0} ms later; of its old tenure it called {acknowledged} records committed, \
-             which they are, {unknown} unknown, and refused {refused}; {void_batches} of its batches were refused by the backups",
+            "{name} was thawed (SIGCONT) and had caught up {:.0} ms later; of the records sent to it in its old tenure it now called \
+             {acknowledged} committed (the group's log has them), {unknown} unknown and {refused} refused; {void_batches} of its \
+             batches were void",
             took.as_secs_f64() * 1e3
         ));
     }
@@ -219,22 +221,23 @@ pub(super) fn table(report: &Report, members: &[(String, Checked)]) -> String {
             t.from, t.to, t.kill_to_commit_ms
         );
     }
+    if let Some(t) = report.takeovers.first() {
+        let _ =
+            writeln!(out, "                 (a primary is suspected after {} ms of silence)", t.suspicion_ms);
+    }
     let thawed = report.takeovers.iter().filter(|takeover| takeover.late.is_some()).count();
     if thawed > 0 {
         let Late { acknowledged, unknown, refused, void_batches } = report.late;
         let _ = writeln!(
             out,
-            "  thawed         {thawed} deposed primaries called {} records committed, which they are, {} unknown, refused {};\n\
-             \x20                {} of their batches were refused by the backups",
+            "  thawed         {thawed} deposed {}: of the records sent to it in its old tenure, {} called committed (the group's log has them),\n\
+             \x20                {} unknown, {} refused; {} of its batches void (refused by the backups, or lost with their connection)",
+            if thawed == 1 { "primary" } else { "primaries, each" },
             grouped(acknowledged),
             grouped(unknown),
             grouped(refused),
             grouped(void_batches)
         );
-    }
-    if let Some(t) = report.takeovers.first() {
-        let _ =
-            writeln!(out, "                 (a primary is suspected after {} ms of silence)", t.suspicion_ms);
     }
     let verdict = if report.ok {
         "Nothing acknowledged was lost, altered, repeated or put out of order."

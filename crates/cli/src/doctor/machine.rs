@@ -158,7 +158,7 @@ fn processors(tree: &Tree) -> Finding {
         ),
         2 | 3 => finding(
             Level::Note,
-            "a pump that polls without a pause would take a large part of the machine: leave completions adaptive",
+            "a pump that polls without a pause would take a large part of the machine: leave it at `--wait adaptive`, the default of `windlass node`",
         ),
         _ => finding(Level::Ok, "one may be given to a pump that polls without a pause"),
     };

@@ -127,9 +127,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         report.print(&mut output)?;
     }
     output.flush()?;
+    // For people it stands at the end of the report already.
+    let sum = if args.json { report.sum() } else { String::new() };
     match report.worst {
         Level::Ok | Level::Note => Ok(()),
-        Level::Warning => Err(Failure::new(Status::Warned, report.sum())),
-        Level::Problem => Err(Failure::new(Status::Wrong, report.sum())),
+        Level::Warning => Err(Failure::new(Status::Warned, sum)),
+        Level::Problem => Err(Failure::new(Status::Wrong, sum)),
     }
 }

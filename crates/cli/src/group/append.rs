@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::{ANSWER, Group, LOOK, PATIENCE};
+use super::{ANSWER, Group, LOOK, Notice, PATIENCE, SILENCE};
 use crate::client::{self, PAYLOAD_BYTES_MAX, Reply, Request};
 use crate::exit::{Failure, Status};
 use crate::log::output::Output;
@@ -142,7 +142,16 @@ impl<'a> Feed<'a> {
         if session.in_flight.is_empty() {
             return Ok(());
         }
-        let mut heard = session.hear(PATIENCE);
+        let member = session.member;
+        let mut heard = session.hear(SILENCE);
+        if heard.is_none() {
+            eprintln!(
+                "windlass: waiting for m{}, the primary, to commit; gives up after {} s",
+                self.append.group.members()[member].number,
+                PATIENCE.as_secs()
+            );
+            heard = session.hear(PATIENCE.saturating_sub(SILENCE));
+        }
         loop {
             match heard {
                 Some(Ok(Reply::Acknowledged { sequence, start, end })) if sequence == self.book.records => {
@@ -202,8 +211,16 @@ impl<'a> Feed<'a> {
         }
         let (known, epoch) = (self.book.records, self.epoch.clone());
         self.find_primary()?;
-        self.book.takeovers += u64::from(self.epoch != epoch);
-        self.book.found += self.book.records - known;
+        let found = self.book.records - known;
+        if self.epoch != epoch {
+            self.book.takeovers += 1;
+            eprintln!(
+                "windlass: goes on with another primary, epoch {}: of the records in flight {found} were in its log, {} are sent again",
+                self.epoch,
+                self.pending.len()
+            );
+        }
+        self.book.found += found;
         self.book.sent_again += self.pending.len() as u64;
         let Some(session) = &mut self.session else { return Ok(()) };
         for (sequence, payload) in (self.book.records..).zip(&self.pending) {
@@ -216,6 +233,7 @@ impl<'a> Feed<'a> {
 
     /// Waits for a member that leads and can commit, and settles what is unknown with it. Answers the longest payload that it takes.
     fn find_primary(&mut self) -> Result<u64, Failure> {
+        let _notice = Notice::new(&self.append.group);
         let deadline = Instant::now() + PATIENCE;
         loop {
             if let Some((at, standing)) = self.append.group.primary()

@@ -32,7 +32,10 @@ pub(super) fn run(init: &Init) -> Result<(), Failure> {
         let fewer = init.members - 1;
         return Err(Failure::new(
             Status::Usage,
-            format_args!("{} members survive no more than {fewer} do: use an odd number", init.members),
+            format_args!(
+                "a group of {} survives no more losses than one of {fewer}: use an odd number of members",
+                init.members
+            ),
         ));
     }
     std::fs::create_dir_all(&init.folder).map_err(|error| Failure::io(init.folder.display(), &error))?;

@@ -7,7 +7,8 @@ mod init;
 mod read;
 mod status;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, Sender, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
 use clap::{Subcommand, ValueEnum};
@@ -21,6 +22,8 @@ use crate::node::config::{Config, MemberConfig};
 const ANSWER: Duration = Duration::from_secs(2);
 /// How long a group may be without a primary before an append or a handover fails.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// After how long it is said that a primary is waited for.
+const SILENCE: Duration = Duration::from_secs(2);
 /// How often the members are asked again.
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -28,9 +31,10 @@ const LOOK: Duration = Duration::from_millis(10);
 #[derive(Debug, clap::Args)]
 #[command(arg_required_else_help = true, after_help = TABLE)]
 pub(crate) struct Args {
-    /// The group, as TOML: the file that its members were started with
-    #[arg(long, value_name = "FILE", global = true, default_value = "group.toml")]
-    config: PathBuf,
+    /// The group, as TOML: the file that its members were started with. Default: group.toml. Not for `init`, which makes one in
+    /// its --folder
+    #[arg(long, value_name = "FILE", global = true)]
+    config: Option<PathBuf>,
     #[command(subcommand)]
     command: Command,
 }
@@ -86,9 +90,19 @@ enum Format {
 
 /// Runs one subcommand.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let group = || Config::read(&args.config).map(|config| Group { config });
+    let file = args.config.as_deref();
+    let group = || Config::read(file.unwrap_or(Path::new("group.toml"))).map(|config| Group { config });
     match &args.command {
-        Command::Init(init) => init::run(init),
+        Command::Init(init) => match file {
+            Some(file) => Err(Failure::new(
+                Status::Usage,
+                format_args!(
+                    "init makes a new file group.toml in its --folder, and does not take --config {}: leave that out",
+                    file.display()
+                ),
+            )),
+            None => init::run(init),
+        },
         Command::Status { json } => status::run(&group()?, *json),
         Command::Append { source, in_flight, json } => append::run(&append::Append {
             group: group()?,
@@ -123,7 +137,8 @@ impl Group {
                 let is_down =
                     [std::io::ErrorKind::NotFound, std::io::ErrorKind::ConnectionRefused].contains(&kind);
                 Err(if is_down {
-                    std::io::Error::new(kind, "it does not run on this machine")
+                    let why = format!("no process answers at {}", member.client.display());
+                    std::io::Error::new(kind, why)
                 } else {
                     error
                 })
@@ -155,28 +170,70 @@ impl Group {
 
     /// The failure of a group without a primary: how each member stands.
     fn no_primary(&self, when: &dyn std::fmt::Display) -> Failure {
-        let standings: Vec<String> = self
-            .members()
+        let standings: Vec<_> =
+            self.members().iter().map(|member| (member.number, Group::standing(member))).collect();
+        let words: Vec<String> = standings
             .iter()
-            .map(|member| match Group::standing(member) {
-                Ok(standing) => format!("m{} is {} in {}", member.number, standing.role, standing.epoch),
-                Err(error) => format!("m{} does not answer ({error})", member.number),
+            .map(|(number, standing)| match standing {
+                Ok(standing) => format!("m{number} is {} in {}", standing.role, standing.epoch),
+                Err(error) => format!("m{number} does not answer ({error})"),
             })
             .collect();
-        let message = format_args!(
-            "no member is primary {when}: {}; a majority has to run, and for its first start all of them",
-            standings.join(", ")
-        );
+        // Who answers, and has promised no tenure yet, is of a group that has never run.
+        let answers: Vec<_> = standings.iter().filter_map(|(_, standing)| standing.as_ref().ok()).collect();
+        let is_new = !answers.is_empty() && answers.iter().all(|standing| standing.epoch.starts_with("e0."));
+        let needs = if is_new {
+            String::from("for the first start of a group all of its members have to run")
+        } else {
+            format!("a majority has to run ({} of {})", standings.len() / 2 + 1, standings.len())
+        };
+        let message = format_args!("no member is primary {when}: {}; {needs}", words.join(", "));
         Failure::new(Status::System, message)
+    }
+}
+
+/// Says once on standard error, after [`SILENCE`], that a primary is waited for; nothing if it is dropped before.
+struct Notice {
+    _until: Sender<()>,
+}
+
+impl Notice {
+    fn new(group: &Group) -> Notice {
+        let (until, over) = channel::<()>();
+        let members = group.members().to_vec();
+        std::thread::spawn(move || {
+            if over.recv_timeout(SILENCE) != Err(RecvTimeoutError::Timeout) {
+                return;
+            }
+            let words: Vec<String> = members
+                .iter()
+                .map(|member| match Group::standing(member) {
+                    Ok(standing) => format!("m{} answers ({})", member.number, standing.role),
+                    Err(_) => format!("m{} doesn't answer", member.number),
+                })
+                .collect();
+            // Asking takes its time: it may be over.
+            if over.try_recv() == Err(TryRecvError::Empty) {
+                eprintln!(
+                    "windlass: waiting for a primary that can commit: {}; gives up after {} s",
+                    words.join(", "),
+                    PATIENCE.as_secs()
+                );
+            }
+        });
+        Notice { _until: until }
     }
 }
 
 fn hand_over(group: &Group, to: u8) -> Result<(), Failure> {
     let heir = group.config.member(to)?;
-    let (at, _) = group.wait_for_primary()?;
+    let notice = Notice::new(group);
+    let (at, standing) = group.wait_for_primary()?;
+    drop(notice);
     let primary = &group.members()[at];
     if primary.number == to {
-        return Err(Failure::new(Status::Refused, format_args!("m{to} is the primary already")));
+        println!("m{to} is primary already, epoch {}", standing.epoch);
+        return Ok(());
     }
     match client::ask(&primary.client, &Request::HandOver { to }, PATIENCE) {
         Ok(Reply::HandedOver) => {}

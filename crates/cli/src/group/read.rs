@@ -3,10 +3,12 @@
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use windlass::Lsn;
 
-use super::{ANSWER, Format, Group, LOOK};
+use super::{ANSWER, Format, Group, LOOK, Notice};
 use crate::client::{self, Reply, Request};
 use crate::exit::{Failure, Status};
+use crate::log::errors;
 use crate::log::output::{self, Output};
 use crate::node::config::MemberConfig;
 use crate::session::Session;
@@ -46,6 +48,9 @@ pub(super) fn run(
     let name = format!("m{}", member.number);
     let io = |error: &std::io::Error| Failure::io(format_args!("reading from {name}"), error);
     let from = from.unwrap_or(trimmed);
+    if from < trimmed {
+        return Err(errors::purged(Lsn(from), Lsn(trimmed)));
+    }
     if from > to {
         let message =
             format_args!("LSN {from} lies beyond {to}, up to which {name} knows the log to be committed");
@@ -85,6 +90,7 @@ pub(super) fn run(
 /// The primary, where its log begins, and up to where everything is committed that was acknowledged before now. A primary that has just taken
 /// over knows only with its first commit what is durable: hence a barrier.
 fn at_primary(group: &Group) -> Result<(&MemberConfig, u64, u64), Failure> {
+    let _notice = Notice::new(group);
     let deadline = Instant::now() + PATIENCE;
     loop {
         let (at, standing) = group.wait_for_primary()?;

@@ -46,7 +46,12 @@ pub(super) fn create(folder: &Path, options: Options, json: bool) -> Result<(), 
 pub(super) fn trim(folder: &Path, options: Options, before: Lsn, json: bool) -> Result<(), Failure> {
     let log = options.open(folder).map_err(|error| errors::open(folder, &error))?;
     let trimmed = log.trim(before).map_err(|error| match error {
-        TrimError::Beyond { .. } | TrimError::InsideRecord { .. } => Failure::new(Status::Refused, error),
+        TrimError::InsideRecord { .. } => {
+            // Reading names the record.
+            let read = log.read_from(before).err().map(|error| errors::read(folder, &error));
+            read.unwrap_or_else(|| Failure::new(Status::Refused, error))
+        }
+        TrimError::Beyond { .. } => Failure::new(Status::Refused, error),
         TrimError::Io { .. } | TrimError::Closed | TrimError::Failed(_) => {
             Failure::new(Status::System, error)
         }

@@ -174,7 +174,7 @@ pub(super) fn create(folder: &Path, error: &CreateError) -> Failure {
 }
 
 /// An LSN below the log's first.
-fn purged(lsn: Lsn, first: Lsn) -> Failure {
+pub(crate) fn purged(lsn: Lsn, first: Lsn) -> Failure {
     let message = if first <= FIRST {
         format!("LSN {lsn} is before the log, which starts at LSN {first}: use an LSN from there on")
     } else {

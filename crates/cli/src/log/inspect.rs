@@ -67,9 +67,12 @@ fn print(report: &InfoReport, output: &mut Output) -> Result<(), Failure> {
     output.line(format_args!("state      {state}"))?;
     output.line(format_args!("epoch      {}", report.epoch))?;
     output.line(format_args!("trimmed    {}", report.trimmed))?;
-    output.line(format_args!("persisted  {} (as last written down)", report.persisted))?;
     output.line(format_args!(
-        "segments   {} of {} bytes, {} more kept for reuse, {} bytes in all",
+        "persisted  {} (all below is on the medium; as last written down, more may be)",
+        report.persisted
+    ))?;
+    output.line(format_args!(
+        "segments   {} of {} bytes, with those prepared ahead; {} more kept for reuse; {} bytes in all",
         report.segments, report.segment_bytes, report.free_segments, report.file_bytes
     ))
 }

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use clap::{Subcommand, ValueEnum};
 use windlass::{Level, Lsn, OpenMode, Options};
 
-use crate::exit::{Failure, TABLE};
+use crate::exit::{Failure, Status, TABLE};
 
 /// `windlass log`'s arguments.
 #[derive(Debug, clap::Args)]
@@ -67,14 +67,18 @@ enum Command {
         /// The LSN of the first record to print; default the trim point
         #[arg(long, value_name = "LSN", value_parser = lsn, allow_negative_numbers = true)]
         from: Option<Lsn>,
-        /// How records are printed: `lines` payload and newline, `raw` payload alone, `hex` and `json` with their LSNs
-        #[arg(long, value_enum, default_value_t = Format::Lines)]
-        format: Format,
+        /// How records are printed: `lines` (the default) payload and newline, also where the input's last line had none, `raw`
+        /// payload alone, `hex` and `json` with their LSNs
+        #[arg(long, value_enum)]
+        format: Option<Format>,
         /// What to do about a torn tail: `tail` reads up to it, `strict` refuses
         #[arg(long, value_enum, default_value_t = Mode::Tail)]
         mode: Mode,
     },
     /// Print what the log is: identity, epoch, watermarks; needs no write access
+    ///
+    /// `persisted` is the persisted mark: all below it is on the medium, as was last written down in the superblock (the small file
+    /// with the log's identity and marks); more may be. Opening checks records from its segment on.
     #[command(after_help = TABLE)]
     Info {
         /// The folder
@@ -84,7 +88,8 @@ enum Command {
     ///
     /// Every record from the trim point on, the headers of their segments and both copies of the superblock are checked; one
     /// damaged copy is a warning. Bytes that no record needs are not looked at: the rest of a header's page, unused segments, and
-    /// the files `reserve` and `owner`.
+    /// the files `reserve` and `owner`. With --json, `verdict` says in words what `row` names: the row of the recovery table in
+    /// DESIGN.md section 6 that decided.
     #[command(after_help = TABLE)]
     Verify {
         /// The folder
@@ -209,7 +214,14 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
             append::run(&append::Append { folder, options, source, level: level.into(), json })
         }
         Command::Read { folder, from, format, mode } => {
-            let format = if json { Format::Json } else { format };
+            let format = match (format, json) {
+                (None | Some(Format::Json), true) => Format::Json,
+                (Some(Format::Lines | Format::Raw | Format::Hex), true) => {
+                    let message = "--json prints JSON, and --format names another: leave one of them out";
+                    return Err(Failure::new(Status::Usage, message));
+                }
+                (format, false) => format.unwrap_or(Format::Lines),
+            };
             read::run(&folder, from, format, mode.into())
         }
         Command::Info { folder } => inspect::info(&folder, json),

@@ -50,6 +50,7 @@ enum End {
 
 fn main() -> Result<(), Error> {
     let arguments = Arguments::parse();
+    arguments.fabric.check()?;
     let mut line = match &arguments.end {
         End::Server { address } => Line::listen(*address)?,
         End::Client { address, .. } => Line::reach(*address)?,

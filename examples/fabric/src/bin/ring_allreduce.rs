@@ -50,6 +50,7 @@ struct Arguments {
 
 fn main() -> Result<(), Error> {
     let Arguments { here, ranks, rank, words, fabric } = Arguments::parse();
+    fabric.check()?;
     if let Some(rank) = rank.filter(|_| here.is_none()) {
         let address = ranks.get(rank).ok_or(format!("rank {rank} of {}", ranks.len()))?;
         return run(fabric, rank, &ranks, &TcpListener::bind(address)?, words);

@@ -51,6 +51,7 @@ enum End {
 
 fn main() -> Result<(), Error> {
     let arguments = Arguments::parse();
+    arguments.fabric.check()?;
     // The line comes first: it is how the ends find each other, and its address chooses the device.
     let mut line = match &arguments.end {
         End::Server { address, .. } => Line::listen(*address)?,
