@@ -162,11 +162,17 @@ impl Progress {
         let Late { acknowledged, unknown, refused, void_batches } = late;
         self.say(&format!(
             "{name} was thawed (SIGCONT) and had caught up {:.0} ms later; of the records sent to it in its old tenure it now called \
-             {acknowledged} committed (the group's log has them), {unknown} unknown and {refused} refused; {void_batches} of its \
+             {acknowledged} committed{}, {unknown} unknown and {refused} refused; {void_batches} of its \
              batches were void",
-            took.as_secs_f64() * 1e3
+            took.as_secs_f64() * 1e3,
+            checked(*acknowledged)
         ));
     }
+}
+
+/// What the demo adds to the records that a deposed primary called committed.
+fn checked(acknowledged: u64) -> &'static str {
+    if acknowledged == 0 { "" } else { " (the group's log has them)" }
 }
 
 /// The table for people.
@@ -230,10 +236,11 @@ pub(super) fn table(report: &Report, members: &[(String, Checked)]) -> String {
         let Late { acknowledged, unknown, refused, void_batches } = report.late;
         let _ = writeln!(
             out,
-            "  thawed         {thawed} deposed {}: of the records sent to it in its old tenure, {} called committed (the group's log has them),\n\
+            "  thawed         {thawed} deposed {}: of the records sent to it in its old tenure, {} called committed{},\n\
              \x20                {} unknown, {} refused; {} of its batches void (refused by the backups, or lost with their connection)",
             if thawed == 1 { "primary" } else { "primaries, each" },
             grouped(acknowledged),
+            checked(acknowledged),
             grouped(unknown),
             grouped(refused),
             grouped(void_batches)

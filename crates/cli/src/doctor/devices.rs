@@ -115,13 +115,10 @@ pub(super) fn look(tree: &Tree, asked: &Asked) -> (Vec<Finding>, Vec<Found>) {
     if found.is_empty() {
         let means =
             "windlass runs over tcp. Without a card, Soft-RoCE makes a device of any Ethernet interface";
-        let found = Finding::new(Group::Devices, "devices", asked.absent(), "no RDMA device", means);
-        // Without the kernel's part that has said how to make one.
-        findings.push(if tree.exists("sys/class/infiniband") {
-            found.run("modprobe rdma_rxe && rdma link add rxe0 type rxe netdev INTERFACE")
-        } else {
-            found
-        });
+        findings.push(
+            Finding::new(Group::Devices, "devices", asked.absent(), "no RDMA device", means)
+                .run("modprobe rdma_rxe && rdma link add rxe0 type rxe netdev INTERFACE"),
+        );
     }
     (findings, found)
 }

@@ -1,5 +1,7 @@
 //! What was found, and how it is told.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -150,6 +152,7 @@ impl Report {
     /// For people.
     pub(super) fn print(&self, output: &mut Output) -> Result<(), Failure> {
         let mut group = None;
+        let mut told = BTreeSet::new();
         for finding in &self.findings {
             if group != Some(finding.group) {
                 let gap = if group.is_some() { "\n" } else { "" };
@@ -163,9 +166,13 @@ impl Report {
             for line in lines.chain(wrapped(&finding.means)) {
                 output.line(format_args!("{INDENT}{line}"))?;
             }
-            if let Some(run) = finding.run.as_ref().filter(|_| finding.level > Level::Ok) {
-                // Not wrapped: it is to be copied.
-                output.line(format_args!("{INDENT}$ {run}"))?;
+            if let Some(run) = finding.run.as_deref().filter(|_| finding.level > Level::Ok) {
+                // Not wrapped: it is to be copied. Once is enough, where one command mends several things.
+                if told.insert(run) {
+                    output.line(format_args!("{INDENT}$ {run}"))?;
+                } else {
+                    output.line(format_args!("{INDENT}with the same command as above"))?;
+                }
             }
         }
         output.line(format_args!("\n{}", self.sum()))
