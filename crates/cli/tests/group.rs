@@ -438,6 +438,25 @@ fn init_writes_a_private_file_that_is_never_overwritten_and_different_each_time(
 }
 
 #[test]
+fn who_waits_for_a_primary_says_so_and_whom_it_does_not_reach() {
+    use std::io::{BufRead as _, BufReader};
+    let group = Group::init();
+    let mut append = Command::new(env!("CARGO_BIN_EXE_windlass"))
+        .args(["group", "--config", &group.config, "append", "--file", "-"])
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    BufReader::new(append.stderr.take().unwrap()).read_line(&mut said).unwrap();
+    let _ = append.kill();
+    append.wait().unwrap();
+    assert!(said.contains("waiting for a primary") && said.contains("m3 doesn't answer"), "{said}");
+    let status = String::from_utf8(group.group(&["status"]).stdout).unwrap();
+    assert!(status.contains("no process answers at") && status.contains("m3.sock"), "{status}");
+}
+
+#[test]
 fn a_folder_whose_parent_is_missing_is_named_with_what_to_do() {
     let group = Group::init();
     let change = |from: &str, to: &str| {

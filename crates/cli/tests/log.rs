@@ -143,6 +143,7 @@ fn hex_and_json_say_where_each_record_is() {
     assert_eq!((objects[0]["lsn"].as_u64(), objects[0]["text"].as_str()), (Some(ranges[0].0), Some("ab")));
     assert_eq!((objects[1]["bytes"].as_u64(), objects[1]["text"].as_str()), (Some(0), Some("")));
     assert_eq!((objects[2]["end"].as_u64(), objects[2]["hex"].as_str()), (Some(ranges[2].1), Some("ff")));
+    place.fails(&["read", "LOG", "--json", "--format", "hex"], b"", USAGE);
 }
 
 #[test]
@@ -430,6 +431,7 @@ fn lsns_that_fit_nothing_are_refused() {
     for subcommand in [["read", "--from"], ["trim", "--before"], ["truncate", "--from"]] {
         let said = place.fails(&[subcommand[0], "LOG", subcommand[1], &inside], b"", REFUSED);
         assert!(said.contains("inside a record") || said.contains("inside the record"), "{said}");
+        assert!(said.contains(&ranges[0].0.to_string()), "names the record's START: {said}");
         let said = place.fails(&[subcommand[0], "LOG", subcommand[1], &beyond], b"", REFUSED);
         assert!(said.contains("beyond"), "{said}");
         place.fails(&[subcommand[0], "LOG", subcommand[1], "minus"], b"", USAGE);

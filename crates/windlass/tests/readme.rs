@@ -83,13 +83,16 @@ impl Tables for List {
 }
 
 #[test]
-fn the_readmes_program_is_the_one_above() {
+fn the_readmes_programs_are_the_one_above_and_the_first_example() {
     let source = include_str!("readme.rs");
     let here =
         source.split("// README: from here\n").nth(1).unwrap().split("// README: to here").next().unwrap();
     let readme = include_str!("../../../README.md");
-    let there = readme.split("```rust\n").nth(1).unwrap().split("```").next().unwrap();
-    assert_eq!(there, here);
+    let program = |number| readme.split("```rust\n").nth(number).unwrap().split("```").next().unwrap();
+    assert_eq!(program(2), here);
+    // The first is an example, which is compiled beside this.
+    let first = include_str!("../examples/first.rs").split_once("\n\n").unwrap().1;
+    assert_eq!(program(1), first);
 }
 
 #[test]

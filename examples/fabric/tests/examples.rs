@@ -156,3 +156,15 @@ fn without_verbs_built_in_the_command_that_builds_them_is_named() {
     assert_eq!(refused.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&refused.stderr).contains("--features verbs"), "{refused:?}");
 }
+
+#[cfg(not(feature = "verbs"))]
+#[test]
+fn a_server_without_verbs_refuses_them_before_it_waits_for_anybody() {
+    let program = env!("CARGO_BIN_EXE_write_once");
+    let out = Command::new(program)
+        .args(["server", "127.0.0.1:0", "--fabric", "verbs"])
+        .output()
+        .expect("to start");
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(!out.status.success() && said.contains("--features verbs") && out.stdout.is_empty(), "{said}");
+}

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use clap::{Subcommand, ValueEnum};
 
 use crate::client::{self, Reply, Request, Standing};
-use crate::exit::{Failure, Status, TABLE};
+use crate::exit::{Failure, Status};
 use crate::log::source::Source;
 use crate::node::config::{Config, MemberConfig};
 
@@ -27,9 +27,21 @@ const SILENCE: Duration = Duration::from_secs(2);
 /// How often the members are asked again.
 const LOOK: Duration = Duration::from_millis(10);
 
+/// How the command ends, as its `--help` prints it.
+const STATUSES: &str = "\
+append, read and hand-over wait up to 30 s for a primary, and say so after 2 s.
+
+Exit status:
+  0   done
+  3   refused: an LSN that is trimmed, inside a record or beyond the end, a record too large or refused by the primary, a
+      handover that did not come about; init: the file exists, or its folder's path is too long
+  5   the system failed, a member does not answer, or no member is primary (status: now; the others: for 30 s)
+  64  the command line or the group's file is wrong
+  141 nobody reads standard output any more, as after `| head`";
+
 /// `windlass group`'s arguments.
 #[derive(Debug, clap::Args)]
-#[command(arg_required_else_help = true, after_help = TABLE)]
+#[command(arg_required_else_help = true, after_help = STATUSES)]
 pub(crate) struct Args {
     /// The group, as TOML: the file that its members were started with. Default: group.toml. Not for `init`, which makes one in
     /// its --folder

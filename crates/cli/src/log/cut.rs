@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde::Serialize;
-use windlass::{Lsn, Options, TrimError};
+use windlass::{Lsn, Options, ReadError, TrimError};
 
 use super::errors;
 use super::output::Output;
@@ -48,8 +48,11 @@ pub(super) fn trim(folder: &Path, options: Options, before: Lsn, json: bool) -> 
     let trimmed = log.trim(before).map_err(|error| match error {
         TrimError::InsideRecord { .. } => {
             // Reading names the record.
-            let read = log.read_from(before).err().map(|error| errors::read(folder, &error));
-            read.unwrap_or_else(|| Failure::new(Status::Refused, error))
+            let read = log.read_from(before).and_then(|mut reader| reader.next().map(|_| ()));
+            match read {
+                Err(inside @ ReadError::InsideRecord { .. }) => errors::read(folder, &inside),
+                Ok(()) | Err(_) => Failure::new(Status::Refused, error),
+            }
         }
         TrimError::Beyond { .. } => Failure::new(Status::Refused, error),
         TrimError::Io { .. } | TrimError::Closed | TrimError::Failed(_) => {

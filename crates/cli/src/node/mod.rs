@@ -19,11 +19,24 @@ use windlass::{Node, NodeCloseError, NodeEvent};
 use self::config::Config;
 use self::fabric::FabricArgs;
 use self::serve::Service;
-use crate::exit::{Failure, Status, TABLE};
+use crate::exit::{Failure, Status};
+
+/// How the process ends, as its `--help` prints it.
+const STATUSES: &str = "\
+Exit status:
+  0   ended well, by SIGTERM, SIGINT or a client: the log is flushed and marked clean
+  2   damage: bytes of the member's log that were durable no longer hold
+  3   refused: the folder is another member's or a lone log, or the folder above it is not there
+  4   the folder is in use by another process
+  5   the system failed: the medium, the network, the device; or the member has ended by itself
+  64  the command line or the group's file is wrong
+  130 or 143: a second SIGINT or SIGTERM ended it at once, like a crash
+
+The log lines on standard error: README.md, \"Run a group\".";
 
 /// `windlass node`'s arguments.
 #[derive(Debug, clap::Args)]
-#[command(after_help = TABLE)]
+#[command(after_help = STATUSES)]
 pub(crate) struct Args {
     /// The group, as TOML: the same file for every member
     #[arg(long, value_name = "FILE")]
