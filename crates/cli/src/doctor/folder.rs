@@ -187,7 +187,7 @@ fn folios(tree: &Tree, mount: &Mount) -> Option<Finding> {
     let (seen, means) = if large {
         (
             "keeps large folios in the page cache",
-            "nothing to do: the store preallocates in small writes and maps so that small pieces stay, and a flush writes no more than was stored to",
+            "nothing to do: the store preallocates in small writes and maps so that small pieces stay, and flushes stay small",
         )
     } else {
         (

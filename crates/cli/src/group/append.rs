@@ -262,6 +262,7 @@ impl<'a> Feed<'a> {
         let Ok(mut session) = connected else { return Ok(None) };
         let end = match asked(&mut session, &Request::Barrier) {
             Ok(Reply::Barrier { end }) => end,
+            Ok(Reply::Failed { why }) => return self.unsettled(&why),
             Ok(other) => return self.unsettled(&format_args!("{other:?}")),
             Err(error) => return self.unsettled(&error),
         };
@@ -285,6 +286,7 @@ impl<'a> Feed<'a> {
                     self.book.end = end;
                     return Ok(Some(session));
                 }
+                Some(Ok(Reply::Failed { why })) => return self.unsettled(&why),
                 Some(Ok(other)) => return self.unsettled(&format_args!("{other:?}")),
                 Some(Err(error)) => return self.unsettled(&error),
                 None => return self.unsettled(&"no answer"),
