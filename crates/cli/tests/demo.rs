@@ -156,6 +156,10 @@ fn what_cannot_be_done_is_said_before_anything_is_started() {
         (&["demo", "--input", empty.path().to_str().unwrap()], 3, "is empty"),
         (&["demo", "--frame", "10"], 64, "--input"),
         (&["demo", "--level", "local"], 64, "durable"),
+        (&["demo", "--segment-bytes", "1000"], 64, "power of two"),
+        (&["demo", "--segment-bytes", "32768"], 64, "65536"),
+        (&["demo", "--segment-bytes", "100000"], 64, "power of two"),
+        (&["demo", "--segment-bytes", "8589934592"], 64, "4 GiB"),
         (&["node", "--config", "/nonexistent/file", "--member", "1"], 5, "/nonexistent/file"),
     ];
     for (args, status, words) in cases {

@@ -237,3 +237,48 @@ fn a_device_is_tried() {
     assert_eq!(told.level("memlock"), "ok", "the guest has no limit");
     assert_eq!(told.report["problems"], 0);
 }
+
+#[test]
+fn what_is_no_folder_and_can_not_become_one_is_a_problem() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    std::fs::write(at("file"), "something").unwrap();
+    std::os::unix::fs::symlink("nowhere", at("dangling")).unwrap();
+    std::os::unix::fs::symlink("circle", at("circle")).unwrap();
+    assert!(Command::new("mkfifo").arg(at("fifo")).status().unwrap().success());
+    let cases = [
+        (at("file"), "file is no folder"),
+        (at("fifo"), "fifo is no folder"),
+        ("/dev/null".to_owned(), "/dev/null is no folder"),
+        (at("file/below/it"), "file is no folder"),
+        (at("dangling"), "is a link to what is not there"),
+        (at("dangling/below"), "is a link to what is not there"),
+        (at("circle"), "symbolic link"),
+        (at(&"long".repeat(100)), "too long"),
+    ];
+    for (path, words) in cases {
+        let told = Told::of(&["--fabric", "tcp", &path]);
+        assert_eq!((told.status, told.level("folder")), (2, "problem"), "{path}: {}", told.text);
+        assert!(told.finding("folder")["seen"].as_str().unwrap().contains(words), "{path}: {}", told.text);
+    }
+    // What can become one.
+    std::os::unix::fs::symlink(folder.path(), at("link")).unwrap();
+    for path in [at("absent"), at("link/absent")] {
+        assert_eq!(Told::of(&["--fabric", "tcp", &path]).level("folder"), "note", "{path}");
+    }
+}
+
+#[test]
+fn a_tree_that_is_not_there_is_not_judged() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    std::fs::write(folder.path().join("file"), "something").unwrap();
+    for name in ["absent", "file"] {
+        let root = folder.path().join(name);
+        let built = env!("CARGO_BIN_EXE_windlass").into();
+        let mut command = Command::new(std::env::var_os("WINDLASS_PROGRAM").unwrap_or(built));
+        let out = command.args(["doctor", "--root"]).arg(&root).output().unwrap();
+        assert_eq!(out.status.code(), Some(5), "{name}");
+        assert!(out.stdout.is_empty(), "{name}");
+        assert!(String::from_utf8_lossy(&out.stderr).contains(root.to_str().unwrap()), "{name}");
+    }
+}

@@ -85,7 +85,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1000))]
     in_flight: u16,
     /// Bytes of a segment: a power of two from 64 KiB on. The default is small enough to roll over while one watches
-    #[arg(long, value_name = "BYTES", default_value_t = 16 << 20)]
+    #[arg(long, value_name = "BYTES", default_value_t = 16 << 20, value_parser = segment_bytes)]
     segment_bytes: u64,
     /// Silence after which a primary is suspected
     #[arg(long, value_name = "MS", default_value_t = 400, value_parser = clap::value_parser!(u64).range(20..=60_000))]
@@ -116,6 +116,15 @@ impl Level {
             Level::Durable => "durable",
         }
     }
+}
+
+/// A size that a segment can have, before any member is started that would have to refuse it.
+fn segment_bytes(word: &str) -> Result<u64, String> {
+    let bytes: u64 = word.parse().map_err(|error: std::num::ParseIntError| error.to_string())?;
+    if !(64 << 10..=4 << 30).contains(&bytes) || !bytes.is_power_of_two() {
+        return Err("use a power of two from 65536 (64 KiB) to 4294967296 (4 GiB)".to_owned());
+    }
+    Ok(bytes)
 }
 
 /// Runs the demo. The temporary folder goes if all went well, and stays to be looked at if not.

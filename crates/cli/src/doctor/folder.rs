@@ -27,6 +27,11 @@ struct Mount {
 
 pub(super) fn look(tree: &Tree, folder: &Path) -> Vec<Finding> {
     let mut findings = Vec::new();
+    if tree.live
+        && let Some(stands) = in_the_way(folder)
+    {
+        return vec![stands.about(folder.display().to_string().as_str())];
+    }
     // An absent folder will be made in one that is there.
     let present = if tree.live {
         folder.ancestors().find(|above| above.exists()).unwrap_or(Path::new("."))
@@ -70,6 +75,39 @@ pub(super) fn look(tree: &Tree, folder: &Path) -> Vec<Finding> {
     findings.extend(disk(tree, &mount));
     let path = folder.display().to_string();
     findings.into_iter().map(|finding| finding.about(path.as_str())).collect()
+}
+
+/// What keeps this path from being a folder, or from being made one: something else of this name, or above it, or a name that can't be.
+fn in_the_way(folder: &Path) -> Option<Finding> {
+    for path in folder.ancestors().filter(|path| !path.as_os_str().is_empty()) {
+        let problem = |seen, means| Some(finding("folder", Level::Problem, seen, means));
+        let error = match path.metadata() {
+            Ok(found) if found.is_dir() => return None,
+            Ok(_) => {
+                let seen = format!("{} is no folder", path.display());
+                return problem(seen, "no log can be made or opened there: name a folder, or move it away");
+            }
+            Err(error) => error,
+        };
+        if error.kind() != std::io::ErrorKind::NotFound {
+            // Where a file is above it, that is what is told.
+            if error.kind() == std::io::ErrorKind::NotADirectory {
+                continue;
+            }
+            return problem(
+                error.to_string(),
+                "nothing can be said of it, nor a log be kept there: name another folder",
+            );
+        }
+        if path.is_symlink() {
+            let seen = format!("{} is a link to what is not there", path.display());
+            return problem(
+                seen,
+                "no log can be made or opened there: make the folder that it names, or remove it",
+            );
+        }
+    }
+    None
 }
 
 fn finding(id: &'static str, level: Level, seen: String, means: &str) -> Finding {

@@ -35,6 +35,7 @@ Exit status:
   0   nothing above a note
   1   warnings
   2   problems
+  5   the tree of --root can't be read
   64  the command line is wrong
   141 nobody reads standard output any more
 
@@ -97,6 +98,11 @@ impl Asked {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    if let Some(root) = &args.root {
+        // Of a tree that is not there everything would be merely absent.
+        let entries = std::fs::read_dir(root);
+        entries.map_err(|error| Failure::io(format_args!("the tree {}", root.display()), &error))?;
+    }
     let tree = Tree::new(args.root.as_deref());
     let asked = Asked { fabric: args.fabric };
     let mut findings = software::look(&tree, &asked);
