@@ -80,6 +80,16 @@ impl Place {
         ranges(&self.ok(&["append", "LOG", "--file", "-"], lines))
     }
 
+    /// A copy of the log in a folder of this name.
+    fn copy(&self, name: &str) -> String {
+        let copy = self.folder.path().join(name);
+        std::fs::create_dir(&copy).unwrap();
+        for (name, bytes) in snapshot(&self.log()) {
+            std::fs::write(copy.join(name), bytes).unwrap();
+        }
+        copy.into_os_string().into_string().unwrap()
+    }
+
     fn segment(&self, number: u64) -> PathBuf {
         self.log().join(format!("{:016x}.segment", number * 65536))
     }
@@ -687,7 +697,8 @@ fn damage_has_one_wording_and_old_damage_is_found_by_who_reads_it() {
         &["read", "LOG"],
         &["append", "LOG", "--file", "-"],
         &["trim", "LOG", "--before", "4144"],
-        &["truncate", "LOG", "--from", "4144"],
+        // A cut takes away what is behind it, not what is before it.
+        &["truncate", "LOG", "--from", &ranges[2999].0.to_string()],
     ] {
         wording(&place.fails(args, b"x\n", DAMAGE), ranges[2998].0, end);
     }
@@ -707,14 +718,18 @@ fn damage_has_one_wording_and_old_damage_is_found_by_who_reads_it() {
     let cut = place.ok(&["truncate", "LOG", "--from", &ranges[2500].0.to_string()], b"");
     assert!(String::from_utf8(cut).unwrap().contains(&format!("to {}", ranges[2500].0)));
     place.fails(&["verify", "LOG"], b"", DAMAGE);
-    let copy = place.folder.path().join("copy");
-    std::fs::create_dir(&copy).unwrap();
-    for (name, bytes) in snapshot(&place.log()) {
-        std::fs::write(copy.join(name), bytes).unwrap();
+    for (name, from) in [("before", ranges[5].0), ("at", old)] {
+        let copy = place.copy(name);
+        place.ok(&["truncate", &copy, "--from", &from.to_string()], b"");
+        place.ok(&["verify", &copy, "--mode", "strict"], b"");
+        assert_eq!(
+            place.ok(&["append", &copy, "--file", "-"], b"x\n").len(),
+            format!("{from} {from}\n").len()
+        );
     }
-    let copy = copy.to_str().unwrap();
-    place.ok(&["truncate", copy, "--from", &ranges[5].0.to_string()], b"");
-    place.ok(&["verify", copy], b"");
+    // Its own start is the only one that may be damaged.
+    let inside = place.fails(&["truncate", "LOG", "--from", &(old + 8).to_string()], b"", DAMAGE);
+    wording(&inside, old + 8, ranges[2500].0);
     place.ok(&["trim", "LOG", "--before", &ranges[2000].0.to_string()], b"");
     place.ok(&["verify", "LOG"], b"");
     for args in [&["--help"][..], &["append", "--help"], &["trim", "--help"], &["truncate", "--help"]] {
@@ -722,6 +737,92 @@ fn damage_has_one_wording_and_old_damage_is_found_by_who_reads_it() {
             String::from_utf8(place.ok(args, b"")).unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(help.contains("from the persisted mark on"), "{args:?}: {help}");
     }
+}
+
+/// Four records in the only segment, the third of them damaged: where they start, and the end.
+fn damaged_in_the_only_segment() -> (Place, Vec<u64>) {
+    let place = Place::with_log();
+    let ranges = place.append(b"first\nsecond\nthird, damaged\nlast\n");
+    let mut starts: Vec<u64> = ranges.iter().map(|range| range.0).collect();
+    starts.push(ranges[3].1);
+    let mut bytes = std::fs::read(place.segment(0)).unwrap();
+    bytes[usize::try_from(starts[2]).unwrap() + 20] ^= 1;
+    std::fs::write(place.segment(0), &bytes).unwrap();
+    (place, starts)
+}
+
+#[test]
+fn reading_from_behind_a_damage_is_whole_if_what_is_printed_is() {
+    let (place, starts) = damaged_in_the_only_segment();
+    let from = |lsn: u64| vec!["read".to_owned(), "LOG".to_owned(), "--from".to_owned(), lsn.to_string()];
+    let read = |lsn: u64, mode: &str| {
+        let args = from(lsn);
+        let mut args: Vec<&str> = args.iter().map(String::as_str).collect();
+        args.extend(["--mode", mode]);
+        let output = place.run(&args, b"");
+        (output.status.code(), output.stdout, String::from_utf8(output.stderr).unwrap())
+    };
+    let names = |said: &str, lsn: u64| {
+        let words = format!("damage in {} at offset {lsn} (LSN {lsn}): ", place.segment(0).display());
+        assert!(said.contains(&words) && said.contains("windlass log truncate"), "{words}: {said}");
+    };
+    for mode in ["tail", "strict"] {
+        assert_eq!(read(starts[3], mode), (Some(0), b"last\n".to_vec(), String::new()), "{mode}");
+        assert_eq!(
+            read(starts[4], mode),
+            (Some(0), Vec::new(), String::new()),
+            "{mode}: where it was closed"
+        );
+        let (status, printed, said) = read(starts[0], mode);
+        assert_eq!((status, printed.as_slice()), (Some(DAMAGE), &b"first\nsecond\n"[..]), "{mode}");
+        names(&said, starts[2]);
+        // Whether a record starts there, or the log ends before, is not known behind a damage.
+        for lsn in [starts[3] + 8, starts[4] + 800] {
+            let (status, printed, said) = read(lsn, mode);
+            assert_eq!((status, printed), (Some(DAMAGE), Vec::new()), "{mode} {lsn}: {said}");
+            names(&said, starts[2]);
+        }
+    }
+    // Between two damages: the second is the one that is met.
+    let mut bytes = std::fs::read(place.segment(0)).unwrap();
+    bytes[usize::try_from(starts[0]).unwrap() + 20] ^= 1;
+    std::fs::write(place.segment(0), &bytes).unwrap();
+    let (status, printed, said) = read(starts[1], "tail");
+    assert_eq!((status, printed.as_slice()), (Some(DAMAGE), &b"second\n"[..]), "{said}");
+    names(&said, starts[2]);
+    assert_eq!(read(starts[3], "tail").0, Some(0));
+}
+
+#[test]
+fn truncate_is_a_way_out_of_damage_that_keeps_the_log_from_being_opened() {
+    let (place, starts) = damaged_in_the_only_segment();
+    for mode in ["tail", "strict"] {
+        for (at, kept) in [b"".as_slice(), b"first\n", b"first\nsecond\n"].into_iter().enumerate() {
+            let copy = place.copy(&format!("{mode}{at}"));
+            let from = starts[at].to_string();
+            let cut = place.ok(&["truncate", &copy, "--from", &from, "--mode", mode, "--json"], b"");
+            let ends: serde_json::Value = serde_json::from_slice(&cut).unwrap();
+            assert_eq!((ends["tail"].as_u64(), ends["trimmed"].as_u64()), (Some(starts[at]), Some(4096)));
+            assert_ne!(ends["epoch"], "e1.m0", "a new epoch");
+            place.ok(&["verify", &copy, "--mode", "strict"], b"");
+            assert_eq!(place.ok(&["read", &copy], b""), kept);
+            assert_eq!(ranges(&place.ok(&["append", &copy, "--file", "-"], b"new\n"))[0].0, starts[at]);
+            assert_eq!(place.ok(&["read", &copy], b""), [kept, b"new\n"].concat());
+            place.ok(&["verify", &copy, "--mode", "strict"], b"");
+        }
+    }
+    // What can't be cut leaves everything as it is.
+    // `owner` says who had it last.
+    let files = || snapshot(&place.log()).into_iter().filter(|(name, _)| name != "owner").collect::<Vec<_>>();
+    let before = files();
+    for (from, status) in
+        [(0, REFUSED), (starts[1] + 8, REFUSED), (starts[1] + 1, REFUSED), (starts[3], DAMAGE)]
+    {
+        let said = place.fails(&["truncate", "LOG", "--from", &from.to_string()], b"", status);
+        assert!(status != DAMAGE || said.contains(&format!("(LSN {})", starts[2])), "{from}: {said}");
+    }
+    place.fails(&["trim", "LOG", "--before", &starts[3].to_string()], b"", DAMAGE);
+    assert!(files() == before);
 }
 
 #[test]

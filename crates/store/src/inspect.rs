@@ -183,12 +183,25 @@ impl<D: Disk> Inspection<D> {
     ///
     /// As [`Inspection::verify`].
     pub fn judge(&mut self, extent: Extent) -> Result<Report, OpenError> {
+        self.judge_above(extent, Lsn(0))
+    }
+
+    /// As [`Inspection::verify`], of the log from `lsn` on, a record's start, as if it were trimmed there: what lies below need not be whole.
+    ///
+    /// # Errors
+    ///
+    /// As [`Inspection::verify`].
+    pub fn judge_from(&mut self, lsn: Lsn) -> Result<Report, OpenError> {
+        self.judge_above(Extent::Whole, lsn)
+    }
+
+    fn judge_above(&mut self, extent: Extent, floor: Lsn) -> Result<Report, OpenError> {
         let mut stopped_before = None;
         let mut overtaken = 0;
         loop {
             let in_use = self.in_use() == Some(true);
             self.refresh()?;
-            let trimmed = self.superblock.trimmed;
+            let trimmed = self.superblock.trimmed.max(floor);
             if !in_use && let Some((base, len_bytes)) = folder::list(&self.disk)?.misfit(self.geometry) {
                 let file = self.disk.path().join(names::segment_at(base));
                 return Err(OpenError::SegmentFile {
@@ -208,7 +221,8 @@ impl<D: Disk> Inspection<D> {
                 | RecordKind::EpochStart
                 | RecordKind::Configuration => own_records += 1,
             };
-            let verdict = judge_folder_visiting(&self.disk, &self.superblock, self.geometry, extent, visit)?;
+            let judged = Superblock { trimmed, ..self.superblock.clone() };
+            let verdict = judge_folder_visiting(&self.disk, &judged, self.geometry, extent, visit)?;
             let mut condition = self.condition(&verdict, in_use);
             if in_use && !matches!(condition, Condition::InUse) {
                 // The process may have appended, trimmed, cut or closed since its marks and that place were read: only what stays counts.

@@ -339,7 +339,7 @@ pub(crate) fn open_locked<D: Disk>(
 }
 
 /// Judges what is there; changes nothing.
-fn examine<D: Disk>(
+pub(crate) fn examine<D: Disk>(
     disk: &D,
     now: &Superblock,
     geometry: Geometry,
@@ -503,7 +503,7 @@ pub(crate) fn rewrite_in_place<D: Disk>(
 }
 
 /// Destroys what is left of the record at the tail, so that nothing that is appended later can make it whole (kind 4).
-fn destroy_torn<D: Disk>(disk: &D, geometry: Geometry, tail: Lsn) -> Result<(), DiskError> {
+pub(crate) fn destroy_torn<D: Disk>(disk: &D, geometry: Geometry, tail: Lsn) -> Result<(), DiskError> {
     let name = names::segment(geometry, geometry.segment_of(tail));
     match disk.open(&name, Access::ReadWrite) {
         Ok(file) => {

@@ -108,6 +108,23 @@ impl<D: Disk> Store<D> {
     }
 }
 
+impl<D: Disk> Store<D> {
+    /// Whether the records of its segment below `lsn` are whole, one behind the other, and the last of them ends there: then a record starts at `lsn`, also if it
+    /// can't be read. `end` is a record's end at or behind it.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError::Memory`], [`ReadError::Disk`]: it could not be read.
+    pub fn is_whole_up_to(&self, lsn: Lsn, end: Lsn) -> Result<bool, ReadError> {
+        let mut file = None;
+        let mut files = Files::new(&self.disk, self.geometry, &mut file);
+        match locate(&mut files, &self.shape(), lsn, end).map_err(scan_failed)? {
+            Located::Start => Ok(true),
+            Located::Inside { .. } | Located::Unreadable(_) => Ok(false),
+        }
+    }
+}
+
 impl<D: Disk> Reader<D> {
     /// Where the next record will be read.
     #[must_use]

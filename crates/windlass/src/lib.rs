@@ -88,8 +88,8 @@ pub use error::{
     TruncateError,
 };
 pub use log::{
-    Appended, Commit, Info, Log, OpenOrCreateError, Place, ReadOnly, ReadOnlyReader, Reader, Record,
-    Reservation, Run, Step, Subscription, Surroundings, Verified, VerifyReport,
+    Appended, Commit, Info, Log, OpenOrCreateError, OpenTruncatedError, Place, ReadOnly, ReadOnlyReader,
+    Reader, Record, Reservation, Run, Step, Subscription, Surroundings, Verified, VerifyReport,
 };
 pub use metrics::{HistogramSnapshot, MetricsSnapshot};
 #[cfg(feature = "tcp")]

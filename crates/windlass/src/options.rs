@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::time::Duration;
 
-use windlass_log::{Geometry, LogId, OpenMode};
+use windlass_log::{Geometry, LogId, Lsn, OpenMode};
 
 use crate::commit::Level;
 use crate::error::{CreateError, OpenError};
-use crate::log::{Log, OpenOrCreateError};
+use crate::log::{Log, OpenOrCreateError, OpenTruncatedError};
 
 /// Options of a log. Every value has a default that fits a database; set what differs.
 ///
@@ -147,6 +147,15 @@ impl Options {
     /// [`OpenError`]: each variant says what to do.
     pub fn open(self, folder: &Path) -> Result<Log, OpenError> {
         Log::open(folder, self)
+    }
+
+    /// Opens the log in `folder`, which is damaged at `lsn` or behind it, by giving up everything from `lsn` on. See [`Log::open_truncated`].
+    ///
+    /// # Errors
+    ///
+    /// [`OpenTruncatedError`]: each variant says what to do.
+    pub fn open_truncated(self, folder: &Path, lsn: Lsn) -> Result<Log, OpenTruncatedError> {
+        Log::open_truncated(folder, self, lsn)
     }
 
     /// Opens the log in `folder`, or makes one if the folder is absent or empty. Anything else that can't be opened is an

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde::Serialize;
-use windlass::{Lsn, Options, ReadError, TrimError};
+use windlass::{Log, Lsn, Options, ReadError, TrimError};
 
 use super::errors;
 use super::output::Output;
@@ -68,14 +68,19 @@ pub(super) fn trim(folder: &Path, options: Options, before: Lsn, json: bool) -> 
 
 /// Cuts the record at `from` and everything behind it.
 pub(super) fn truncate(folder: &Path, options: Options, from: Lsn, json: bool) -> Result<(), Failure> {
-    let log = options.open(folder).map_err(|error| errors::open(folder, &error))?;
+    let log = match options.clone().open(folder) {
+        Ok(log) => log,
+        // What is to be cut may be what keeps the log from being opened.
+        Err(error) if errors::is_damage(&error) => {
+            let log = options.open_truncated(folder, from);
+            return finish(log.map_err(|error| errors::open_truncated(folder, &error))?, json);
+        }
+        Err(error) => return Err(errors::open(folder, &error)),
+    };
     match log.truncate(from) {
         Ok(next) => {
-            let info = next.info();
             drop(log);
-            next.close().map_err(|error| Failure::new(Status::System, error))?;
-            let ends = Ends { trimmed: info.trimmed.0, tail: info.tail.0, epoch: info.epoch.to_string() };
-            print(&ends, json)
+            finish(next, json)
         }
         Err(error) => {
             // The refusal is what matters; what closing adds to it the next opening says again.
@@ -83,6 +88,13 @@ pub(super) fn truncate(folder: &Path, options: Options, from: Lsn, json: bool) -
             Err(errors::truncate(folder, &error))
         }
     }
+}
+
+/// Closes what was cut and says where it ends.
+fn finish(log: Log, json: bool) -> Result<(), Failure> {
+    let info = log.info();
+    log.close().map_err(|error| Failure::new(Status::System, error))?;
+    print(&Ends { trimmed: info.trimmed.0, tail: info.tail.0, epoch: info.epoch.to_string() }, json)
 }
 
 fn print(ends: &Ends, json: bool) -> Result<(), Failure> {

@@ -7,7 +7,9 @@ use std::path::Path;
 
 use windlass::store::disk::Errno;
 use windlass::store::{CreateError as StoreCreateError, DiskCall, DiskError, OpenError as StoreOpenError};
-use windlass::{Class, CreateError, Lsn, OpenError, OpenMode, ReadError, ReadOnly, TruncateError};
+use windlass::{
+    Class, CreateError, Lsn, OpenError, OpenMode, OpenTruncatedError, ReadError, ReadOnly, TruncateError,
+};
 
 use crate::exit::{Failure, Status};
 
@@ -24,12 +26,15 @@ fn first_record(base: Lsn) -> Lsn {
     Lsn(base.0.saturating_add(FIRST.0))
 }
 
-/// Bytes that were durable don't hold. `place`: from [`place`], perhaps with more.
-pub(super) fn damage(place: &str, durable: Option<Lsn>, class: Class) -> Failure {
+/// Bytes that were durable don't hold. `place`: from [`place`], perhaps with more; `offset`: in its file, 0 if that doesn't hold as a whole.
+pub(super) fn damage(place: &str, offset: u64, durable: Option<Lsn>, class: Class) -> Failure {
     let durable = durable.map_or_else(String::new, |lsn| format!("; the log was durable up to LSN {lsn}"));
     let remedy = match class {
         Class::Foreign => "put this log's own file back, or use the version that wrote it",
-        Class::Damage | Class::Torn | Class::End => "restore the file from a copy or a peer",
+        Class::Damage | Class::Torn | Class::End if offset == 0 => "restore the file from a copy or a peer",
+        Class::Damage | Class::Torn | Class::End => {
+            "restore the file from a copy or a peer, or give up the record there and all behind it with `windlass log truncate`"
+        }
     };
     let message =
         format_args!("damage in {place}{durable}; {remedy}; `windlass log read` works up to the damage");
@@ -61,6 +66,27 @@ fn is_absent(folder: &Path, error: &DiskError) -> bool {
         && (error.errno == Errno::NOENT || error.errno == Errno::NOTDIR)
 }
 
+/// Whether what keeps the log from being opened is damage behind records that hold, so that a cut may take it away.
+pub(super) fn is_damage(error: &OpenError) -> bool {
+    match error {
+        OpenError::Store(StoreOpenError::Refused { verdict, .. }) => verdict.class() == Class::Damage,
+        OpenError::Store(StoreOpenError::SegmentMissing { .. } | StoreOpenError::SegmentHeader { .. }) => {
+            true
+        }
+        OpenError::Store(_) | OpenError::Member { .. } | OpenError::Begin { .. } => false,
+    }
+}
+
+pub(super) fn open_truncated(folder: &Path, error: &OpenTruncatedError) -> Failure {
+    match error {
+        OpenTruncatedError::Open(error) => open(folder, error),
+        OpenTruncatedError::Purged { lsn, first } => purged(*lsn, *first),
+        OpenTruncatedError::InsideRecord { .. } | OpenTruncatedError::Beyond { .. } => {
+            Failure::new(Status::Refused, error)
+        }
+    }
+}
+
 pub(super) fn open(folder: &Path, error: &OpenError) -> Failure {
     match error {
         OpenError::Store(error) => open_store(folder, error),
@@ -70,7 +96,7 @@ pub(super) fn open(folder: &Path, error: &OpenError) -> Failure {
 }
 
 pub(super) fn open_store(folder: &Path, error: &StoreOpenError) -> Failure {
-    let file_damage = |place: &str| damage(place, durable(folder), Class::Damage);
+    let file_damage = |place: &str| damage(place, 0, durable(folder), Class::Damage);
     match error {
         StoreOpenError::Disk(error) if is_absent(folder, error) => Failure::new(
             Status::Refused,
@@ -84,7 +110,7 @@ pub(super) fn open_store(folder: &Path, error: &StoreOpenError) -> Failure {
             match verdict.class() {
                 Class::Torn => torn(&place, Some(verdict.flushed)),
                 class @ (Class::End | Class::Damage | Class::Foreign) => {
-                    damage(&place, Some(verdict.flushed), class)
+                    damage(&place, *offset, Some(verdict.flushed), class)
                 }
             }
         }
@@ -190,7 +216,7 @@ pub(super) fn read(folder: &Path, error: &ReadError) -> Failure {
             torn(&place(file, *offset, *lsn, what), durable(folder))
         }
         ReadError::Damaged { file, offset, lsn, what } => {
-            damage(&place(file, *offset, *lsn, what), durable(folder), Class::Damage)
+            damage(&place(file, *offset, *lsn, what), *offset, durable(folder), Class::Damage)
         }
         ReadError::Io { .. } => Failure::new(Status::System, error),
         ReadError::AtEnd { .. }

@@ -155,7 +155,7 @@ pub(super) fn verify(folder: &Path, mode: OpenMode, json: bool) -> Result<(), Fa
     match report.found {
         Verified::Clean => Ok(()),
         Verified::Torn => Err(errors::torn(&place, Some(report.durable))),
-        Verified::Damaged => Err(errors::damage(&place, Some(report.durable), report.class)),
+        Verified::Damaged => Err(errors::damage(&place, report.offset, Some(report.durable), report.class)),
     }
 }
 

@@ -100,8 +100,9 @@ enum Command {
     },
     /// Release everything before an LSN: whole segments below it are given back
     ///
-    /// What is released is not checked. Damage below the LSN goes with it and nothing more is needed; damage above it stays:
-    /// `windlass log verify` finds it, opening checks only from the persisted mark on (with `--mode strict` everything).
+    /// What is released is not checked, but the log has to open: opening checks records from the segment of the persisted mark on, which
+    /// may be the only one (with `--mode strict` everything), and refuses damage there. Older damage below the LSN goes with what is
+    /// released, above it it stays: `windlass log verify` finds it.
     #[command(after_help = TABLE)]
     Trim {
         /// The folder
@@ -114,8 +115,9 @@ enum Command {
     },
     /// Cut the log: the record at this LSN and all behind it are gone, durably, and a new epoch begins
     ///
-    /// What is cut is not checked. If the cut is below a damage, the damage goes with it and nothing more is needed; damage below
-    /// the cut stays: `windlass log verify` finds it, opening checks only from the persisted mark on (with `--mode strict` everything).
+    /// What is cut is not checked: a damage at this LSN or above it goes with it, also one that keeps the log from being opened. Damage
+    /// below it refuses where opening checks, from the persisted mark on (with `--mode strict` everything); older damage stays, and
+    /// `windlass log verify` finds it.
     #[command(after_help = TABLE)]
     Truncate {
         /// The folder

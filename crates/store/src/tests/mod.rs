@@ -3,6 +3,7 @@
 mod ahead;
 mod crash;
 mod kinds;
+mod open_cut;
 mod pace;
 mod testlog;
 

@@ -76,7 +76,8 @@ impl Log {
     }
 
     /// Cuts the record at `lsn` and everything behind it off a lone log, and returns the handle of the tenure that follows. The new epoch and
-    /// the cut are durable before it returns; no crash brings back what was cut (kind 42). `lsn` may be the tail.
+    /// the cut are durable before it returns; no crash brings back what was cut (kind 42). `lsn` may be the tail. What is cut is not looked at: it may be damaged, also
+    /// in its first record. Damage that keeps the log from being opened is cut by [`Options::open_truncated`](crate::Options::open_truncated).
     ///
     /// This handle and its clones are sealed by it, and commits that wait through them are flushed first. Drop old handles: they keep their
     /// segments from being reused.
@@ -146,7 +147,14 @@ impl Log {
         match self.shared.media.reader(lsn, false).next_run(drained, &mut Vec::new()) {
             Ok(_) => Ok(()),
             Err(ReadError::InsideRecord { record, .. }) => Err(TruncateError::InsideRecord { lsn, record }),
-            Err(error) => Err(TruncateError::Read(error)),
+            Err(error) => {
+                // What is cut need not be whole: where the records before it are, a damaged one may be cut at its own start.
+                let damaged = matches!(&error, ReadError::Damaged { lsn: at, .. } if *at == lsn);
+                if damaged && self.shared.media.is_whole_up_to(lsn, drained).map_err(TruncateError::Read)? {
+                    return Ok(());
+                }
+                Err(TruncateError::Read(error))
+            }
         }
     }
 

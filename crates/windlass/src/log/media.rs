@@ -40,6 +40,8 @@ pub(crate) trait Media: fmt::Debug + Send + Sync {
     fn trimmed(&self) -> Lsn;
     /// See [`Store::starts_record`].
     fn starts_record(&self, lsn: Lsn) -> Result<bool, DiskError>;
+    /// See [`Store::is_whole_up_to`].
+    fn is_whole_up_to(&self, lsn: Lsn, end: Lsn) -> Result<bool, ReadError>;
     /// See [`Store::cut`].
     fn cut(&self, lsn: Lsn, history: EpochHistory, promised: Epoch) -> Result<(), CutError>;
     /// See [`Store::close`].
@@ -108,6 +110,10 @@ impl<D: Disk> Media for Arc<Store<D>> {
 
     fn starts_record(&self, lsn: Lsn) -> Result<bool, DiskError> {
         Store::starts_record(self, lsn)
+    }
+
+    fn is_whole_up_to(&self, lsn: Lsn, end: Lsn) -> Result<bool, ReadError> {
+        Store::is_whole_up_to(self, lsn, end).map_err(|error| read_error(error, lsn))
     }
 
     fn cut(&self, lsn: Lsn, history: EpochHistory, promised: Epoch) -> Result<(), CutError> {

@@ -31,7 +31,7 @@ pub(crate) use change::check_member_trim;
 pub use helper::Step;
 pub(crate) use media::{Cursor, Reading};
 pub(crate) use open::random_surroundings;
-pub use open::{OpenOrCreateError, Place, Surroundings};
+pub use open::{OpenOrCreateError, OpenTruncatedError, Place, Surroundings};
 pub(crate) use read::Items;
 pub use read::{Reader, Record, Run, Subscription};
 pub use readonly::{ReadOnly, ReadOnlyReader, Verified, VerifyReport};

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use slog::info;
-use windlass_log::{Epoch, Handoff, InstallError, LogId, MemberId, Tenure as Start};
+use windlass_log::{Epoch, Handoff, InstallError, LogId, Lsn, MemberId, Tenure as Start};
 pub use windlass_store::Surroundings;
 use windlass_store::disk::{Disk, Errno, RealDisk};
-use windlass_store::{DiskCall, DiskError, Founding, Opened, Store, UnsafeFilesystem, Vouch};
+use windlass_store::{DiskCall, DiskError, Founding, OpenCutError, Opened, Store, UnsafeFilesystem, Vouch};
 
 use super::Log;
 use super::media::Media;
@@ -122,6 +122,31 @@ impl Log {
         }
     }
 
+    /// Opens the log in `folder`, which is damaged at `lsn` or behind it, by giving up everything from `lsn` on: a record's start or end, and no older than the trim
+    /// point. What is cut is not looked at; what is kept must be whole from where an opening begins to check. The cut and the new epoch are durable before it
+    /// returns, and no crash brings back what was cut. A log that opens is cut by [`Log::truncate`].
+    ///
+    /// # Errors
+    ///
+    /// [`OpenTruncatedError`]: nothing was cut, unless a system call failed, after which the next opening tells.
+    pub fn open_truncated(folder: &Path, options: Options, lsn: Lsn) -> Result<Log, OpenTruncatedError> {
+        let disk = RealDisk::open(folder).map_err(|errno| folder_error(folder, errno));
+        let place = disk
+            .and_then(Place::real)
+            .map_err(|error| OpenError::Store(windlass_store::OpenError::from(error)))?;
+        let Place { disk, around, clock, .. } = place;
+        let store_options = opening_options(&options);
+        let (store, opened) =
+            Store::open_cut(disk, &around, &store_options, lsn).map_err(|error| match error {
+                OpenCutError::Open(error) => OpenTruncatedError::Open(error.into()),
+                OpenCutError::Member { folder } => OpenTruncatedError::Open(OpenError::Member { folder }),
+                OpenCutError::Trimmed { lsn, trimmed: first } => OpenTruncatedError::Purged { lsn, first },
+                OpenCutError::InsideRecord { lsn } => OpenTruncatedError::InsideRecord { lsn },
+                OpenCutError::Beyond { lsn, end } => OpenTruncatedError::Beyond { lsn, end },
+            })?;
+        Ok(start(store, &opened, clock, &options)?)
+    }
+
     /// As [`Log::create`], in a place of the caller's making.
     ///
     /// # Errors
@@ -152,11 +177,7 @@ impl Log {
     /// As [`Log::open`].
     pub fn open_in<D: Disk>(place: Place<D>, options: Options) -> Result<Log, OpenError> {
         let Place { disk, around, clock, .. } = place;
-        // The default cap counts in segments, whose size is only known once the log is open: assume the largest pool.
-        let assumed = options.retention_bytes.unwrap_or_else(|| default_retention(options.segment_bytes));
-        let vouch = if options.threads { Vouch::Later } else { Vouch::Opening };
-        let store_options = windlass_store::Options { vouch, ..store_options(&options, assumed) };
-        let (store, opened) = Store::open(disk, &around, &store_options)?;
+        let (store, opened) = Store::open(disk, &around, &opening_options(&options))?;
         start(store, &opened, clock, &options)
     }
 }
@@ -172,8 +193,46 @@ pub enum OpenOrCreateError {
     Create(#[from] CreateError),
 }
 
+/// Why [`Log::open_truncated`] came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenTruncatedError {
+    /// It can't be opened, cut or not: what is kept has damage too, or something else is amiss. Cut at the damage that is named, or before it.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The LSN was trimmed: cut at `first` or behind it.
+    #[error("LSN {lsn} has been trimmed, the log starts at LSN {first}")]
+    Purged {
+        /// What was asked for.
+        lsn: Lsn,
+        /// The first LSN of the log.
+        first: Lsn,
+    },
+    /// The LSN lies inside a record. Use one that an append or a reader gave.
+    #[error("no record starts at LSN {lsn}: use an LSN that an append or a reader gave")]
+    InsideRecord {
+        /// What was asked for.
+        lsn: Lsn,
+    },
+    /// The log ends before.
+    #[error("LSN {lsn} is beyond the end of the log at LSN {end}")]
+    Beyond {
+        /// What was asked for.
+        lsn: Lsn,
+        /// The end of the log.
+        end: Lsn,
+    },
+}
+
 fn folder_error(folder: &Path, errno: Errno) -> DiskError {
     DiskError { call: DiskCall::Open, file: folder.to_path_buf(), errno }
+}
+
+/// The store's options for a log that exists.
+fn opening_options(options: &Options) -> windlass_store::Options {
+    // The default cap counts in segments, whose size is only known once the log is open: assume the largest pool.
+    let assumed = options.retention_bytes.unwrap_or_else(|| default_retention(options.segment_bytes));
+    let vouch = if options.threads { Vouch::Later } else { Vouch::Opening };
+    windlass_store::Options { vouch, ..store_options(options, assumed) }
 }
 
 fn store_options(options: &Options, retention_bytes: u64) -> windlass_store::Options {

@@ -6,9 +6,9 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use windlass_log::{Class, Epoch, Extent, Lsn, OpenMode, Placed, Row, SEGMENT_HEADER_BYTES, Stop};
+use windlass_log::{Class, Epoch, Extent, Geometry, Lsn, OpenMode, Placed, Row, SEGMENT_HEADER_BYTES, Stop};
 use windlass_store::disk::{Errno, RealDisk};
-use windlass_store::{Condition, DiskCall, DiskError, Inspection, OpenError, Walk, stop_offset};
+use windlass_store::{Condition, DiskCall, DiskError, Inspection, OpenError, Report, Walk, stop_offset};
 
 use super::media::Cursor;
 use super::read::{Items, Record, read_error, segment_file};
@@ -216,10 +216,7 @@ impl Cursor for FolderCursor<'_> {
                 self.moved = true;
                 Ok(self.walk.at())
             }
-            Ok(Some(stop)) => {
-                let from = (!self.moved).then_some(self.from);
-                self.log.judge(stop, from)
-            }
+            Ok(Some(stop)) => self.log.judge(stop, self.from, self.moved),
             Err(error) => Err(read_error(error, self.from)),
         }
     }
@@ -238,9 +235,9 @@ impl Cursor for FolderCursor<'_> {
 }
 
 impl ReadOnly {
-    /// Whether the place where a reader stopped is the end, damage, or neither. The folder is looked at afresh: a running process may have
-    /// trimmed, cut or appended since.
-    fn judge(&self, stop: Stop, from: Option<Lsn>) -> Result<Lsn, ReadError> {
+    /// Whether the place where a reader that began at `start` stopped is the end, damage, or neither; `moved`: it has read a record since. The folder is looked at
+    /// afresh: a running process may have trimmed, cut or appended since.
+    fn judge(&self, stop: Stop, start: Lsn, moved: bool) -> Result<Lsn, ReadError> {
         let lsn = stop.lsn;
         let failed = |error| unusable(error, lsn);
         let mut now = inspect(&self.folder).map_err(failed)?;
@@ -248,28 +245,20 @@ impl ReadOnly {
         if lsn < first {
             return Err(ReadError::Purged { lsn, first });
         }
-        if from.is_none() && now.superblock().history.last() != self.inspection.superblock().history.last() {
+        if moved && now.superblock().history.last() != self.inspection.superblock().history.last() {
             // A new epoch has begun since: this reader, which knows the old ones, has read all of theirs.
             return Ok(lsn);
         }
         let report = now.judge(Extent::FromMark).map_err(failed)?;
         let end = report.verdict.stop.lsn;
-        if from.is_some() && lsn != end {
+        let in_use = report.condition == Condition::InUse;
+        if lsn < end {
             // Given by the caller, so perhaps no record's start at all.
-            if lsn > end {
-                return Err(ReadError::Beyond { lsn, end });
-            }
-            if let Some(record) = now.record_around(lsn, end).map_err(|error| read_error(error, lsn))? {
+            if !moved
+                && let Some(record) = now.record_around(lsn, end).map_err(|error| read_error(error, lsn))?
+            {
                 return Err(ReadError::InsideRecord { lsn, record });
             }
-        }
-        let damaged = |stop: &Stop| ReadError::Damaged {
-            file: segment_file(&self.folder, geometry, lsn),
-            offset: stop_offset(geometry, stop),
-            lsn,
-            what: stop.reason.to_string(),
-        };
-        if lsn < end {
             return self.look_again(&mut now, lsn);
         }
         // Judging looks at the superblock again.
@@ -277,18 +266,51 @@ impl ReadOnly {
         if lsn < first {
             return Err(ReadError::Purged { lsn, first });
         }
+        if lsn == end {
+            return self.judged(geometry, &report, lsn);
+        }
+        match report.verdict.class() {
+            // A hole in what a running process has appended, or it changes faster than it can be looked at.
+            _ if in_use && moved => Ok(lsn),
+            _ if in_use => Err(ReadError::Beyond { lsn: start, end }),
+            // An end that was cut meanwhile.
+            Class::End | Class::Torn if moved && start <= end => Ok(lsn),
+            Class::End | Class::Torn => Err(ReadError::Beyond { lsn: start, end }),
+            // Read from behind the damage: what is printed was checked, and whether it is all there is, is asked of the log from there on.
+            Class::Damage | Class::Foreign if moved && start > end => {
+                let behind = now.judge_from(lsn).map_err(failed)?;
+                self.judged(geometry, &behind, lsn)
+            }
+            // Where it was closed is the one place that is known to be the end without a record before it.
+            Class::Damage | Class::Foreign if !moved && now.superblock().clean == Some(lsn) => Ok(lsn),
+            Class::Damage | Class::Foreign => Err(self.damaged(geometry, &report.verdict.stop)),
+        }
+    }
+
+    /// What a verdict means for a reader that has come to where it says that the whole records end. `lsn`: where the reader stands.
+    fn judged(&self, geometry: Geometry, report: &Report, lsn: Lsn) -> Result<Lsn, ReadError> {
+        let stop = &report.verdict.stop;
         match report.verdict.class() {
             // It changes faster than it can be looked at; the next read goes on.
             _ if report.condition == Condition::InUse => Ok(lsn),
             Class::End => Ok(lsn),
             Class::Torn if self.mode != OpenMode::Strict => Ok(lsn),
             Class::Torn => Err(ReadError::Torn {
-                file: report.file,
+                file: report.file.clone(),
                 offset: report.offset,
-                lsn,
-                what: report.verdict.stop.reason.to_string(),
+                lsn: stop.lsn,
+                what: stop.reason.to_string(),
             }),
-            Class::Damage | Class::Foreign => Err(damaged(&report.verdict.stop)),
+            Class::Damage | Class::Foreign => Err(self.damaged(geometry, stop)),
+        }
+    }
+
+    fn damaged(&self, geometry: Geometry, stop: &Stop) -> ReadError {
+        ReadError::Damaged {
+            file: segment_file(&self.folder, geometry, stop.lsn),
+            offset: stop_offset(geometry, stop),
+            lsn: stop.lsn,
+            what: stop.reason.to_string(),
         }
     }
 }
@@ -305,12 +327,7 @@ impl ReadOnly {
             _ if lsn < first => Err(ReadError::Purged { lsn, first }),
             // The next read goes on.
             Ok(Ok(())) => Ok(lsn),
-            Ok(Err(stop)) => Err(ReadError::Damaged {
-                file: segment_file(&self.folder, geometry, lsn),
-                offset: stop_offset(geometry, &stop),
-                lsn,
-                what: stop.reason.to_string(),
-            }),
+            Ok(Err(stop)) => Err(self.damaged(geometry, &stop)),
             Err(error) => Err(read_error(error, lsn)),
         }
     }
