@@ -718,6 +718,10 @@ fn damage_has_one_wording_and_old_damage_is_found_by_who_reads_it() {
     let cut = place.ok(&["truncate", "LOG", "--from", &ranges[2500].0.to_string()], b"");
     assert!(String::from_utf8(cut).unwrap().contains(&format!("to {}", ranges[2500].0)));
     place.fails(&["verify", "LOG"], b"", DAMAGE);
+    let opened = place.copy("base");
+    let cut = place.ok(&["truncate", &opened, "--from", "65536", "--json"], b"");
+    let ends: serde_json::Value = serde_json::from_slice(&cut).unwrap();
+    assert_eq!(ends["tail"].as_u64(), Some(65536 + 4096), "a segment's base stands for its first record");
     for (name, from) in [("before", ranges[5].0), ("at", old)] {
         let copy = place.copy(name);
         place.ok(&["truncate", &copy, "--from", &from.to_string()], b"");

@@ -92,7 +92,9 @@ fn cut_closed<D: Disk>(disk: &D, options: &Options, lsn: Lsn) -> Result<(), Open
     if lsn < now.trimmed {
         return Err(OpenCutError::Trimmed { lsn, trimmed: now.trimmed });
     }
-    if !lsn.0.is_multiple_of(RECORD_ALIGN) || geometry.normalize(lsn) != lsn {
+    // An LSN in a segment's header page, or at its end, stands for the record that follows.
+    let lsn = geometry.normalize(lsn);
+    if !lsn.0.is_multiple_of(RECORD_ALIGN) {
         return Err(OpenCutError::InsideRecord { lsn });
     }
     let mut next = now.clone();

@@ -60,10 +60,13 @@ fn a_cut_that_does_not_take_the_damage_away_or_is_no_record_s_start_changes_noth
         assert_eq!((verdict.row, verdict.stop.lsn), (Row::RecordDamaged, starts[hurt]));
         assert!(verdict.flushed > starts[starts.len() - 1], "up to where it was closed: {verdict:?}");
     }
-    for lsn in [Lsn(starts[hurt - 1].0 + 8), Lsn(starts[hurt - 1].0 + 1), Lsn(SEGMENT_BYTES_MIN)] {
+    for lsn in [Lsn(starts[hurt - 1].0 + 8), Lsn(starts[hurt - 1].0 + 1)] {
         let refused = open_cut(&disk, &options(), lsn).unwrap_err();
         assert!(matches!(refused, OpenCutError::InsideRecord { .. }), "{lsn}: {refused}");
     }
+    // a segment's base stands for its first record.
+    let opened = open_cut(&disk.copied_in_place(), &options(), Lsn(SEGMENT_BYTES_MIN)).unwrap();
+    assert_eq!(opened.tail, Lsn(SEGMENT_BYTES_MIN + 4096));
     let refused = open_cut(&disk, &options(), Lsn(0)).unwrap_err();
     assert!(matches!(refused, OpenCutError::Trimmed { trimmed: Lsn(4096), .. }), "{refused}");
     // Damage before the cut in its own segment, older than what opening checks.

@@ -88,6 +88,8 @@ impl Log {
     pub fn truncate(&self, lsn: Lsn) -> Result<Log, TruncateError> {
         let _turn = locked(&self.shared.changing);
         self.check_cut(lsn)?;
+        // An LSN in a segment's header page stands for the record that follows.
+        let lsn = self.shared.geometry.normalize(lsn);
         // Before anything is sealed: a history that has no room for another epoch leaves the log as it is.
         let before = self.shared.media.superblock();
         let epoch = before.promised.next_for(before.member);
