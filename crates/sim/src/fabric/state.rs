@@ -269,6 +269,12 @@ impl State {
                 self.complete(end, request.id, request.opcode, Status::Flushed, 0);
             }
         }
+        // Whether a request that is landing gets through is not known to its poster any more; what lands does so all the same.
+        let landing = self.landings.values_mut().filter(|landing| landing.from == end);
+        let landing: Vec<Executed> = landing.filter_map(|landing| landing.request.take()).collect();
+        for request in landing {
+            self.complete(end, request.id, request.opcode, Status::Flushed, 0);
+        }
         for posted in sends {
             self.complete(end, posted.id, posted.opcode(), Status::Flushed, 0);
         }

@@ -55,7 +55,7 @@ impl Ord for Due {
 
 /// A write that has arrived and is landing.
 pub(super) struct Landing {
-    from: u64,
+    pub(super) from: u64,
     target: u64,
     key: u32,
     region: u64,
@@ -66,7 +66,7 @@ pub(super) struct Landing {
     length: u32,
     immediate: Option<u32>,
     /// To complete when all has landed; `None` if it was completed before.
-    request: Option<Executed>,
+    pub(super) request: Option<Executed>,
     /// The poster was told that it is done: whatever happens, it lands.
     is_promised: bool,
 }
