@@ -313,9 +313,7 @@ impl ReadOnly {
             what: stop.reason.to_string(),
         }
     }
-}
 
-impl ReadOnly {
     /// A place where the reader found no record, and which is below the log's end now. The running process may have appended there since, or trimmed: what is
     /// there now decides, and its marks of now say nothing of what was there before.
     fn look_again(&self, now: &mut Inspection<RealDisk>, lsn: Lsn) -> Result<Lsn, ReadError> {

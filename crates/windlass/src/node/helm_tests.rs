@@ -1,5 +1,4 @@
 use std::sync::Arc;
-use std::sync::atomic::AtomicU8;
 
 use windlass_engine::{Config, Identity, Limits, Timing};
 use windlass_log::{Geometry, LogId, MemberId};
@@ -12,7 +11,6 @@ use crate::clock::MonotonicClock;
 use crate::commit::Level;
 use crate::control::{ControlEvent, Frame};
 use crate::driver::{DriverOptions, Parts, state};
-use crate::node::events::Events;
 
 /// A control plane without anybody.
 struct Nobody;
@@ -76,20 +74,7 @@ fn helm(folder: &std::path::Path) -> Arc<TestHelm> {
         logger: logger.clone(),
     };
     let driver = Driver::new(parts, options).unwrap();
-    let (meters, group_meters) = driver.meters();
-    let inner = Arc::new(Inner {
-        port: Arc::clone(driver.port()),
-        store,
-        folder: folder.to_path_buf(),
-        events: Arc::new(Events::new()),
-        log: Mutex::new(None),
-        ending: AtomicU8::new(0),
-        is_unclean: AtomicBool::new(false),
-        close_error: Mutex::new(None),
-        meters: Arc::clone(meters),
-        group_meters: Arc::clone(group_meters),
-        logger,
-    });
+    let inner = Inner::of(&driver, store, folder.to_path_buf(), logger);
     let helm = Arc::new(Helm::new(driver, inner, true));
     helm.i_am_pump();
     helm

@@ -27,6 +27,7 @@ use std::time::Instant;
 
 use slog::Logger;
 use windlass_engine::{Config, Identity, Input, Role, Status, StopReason};
+use windlass_fabric::Fabric;
 use windlass_log::{Epoch, GeometryError, LogId, Lsn, MemberId};
 use windlass_store::disk::{Errno, RealDisk};
 use windlass_store::{DiskCall, DiskError, Founding, Store, StoreError};
@@ -36,8 +37,11 @@ pub use options::{FabricChoice, NodeOptions, PumpMode};
 pub use read::NodeReader;
 
 use self::events::Events;
+use self::helm::Steered;
+use crate::clock::Clock;
 use crate::commit::{CommitError, Committed, Level, Stopped};
 use crate::control::ControlError;
+use crate::control::ControlPlane;
 use crate::driver::{DriverError, GroupMeters, GroupMetrics, Port, Request};
 use crate::error::{AppendError, Outcome, ReadError, SnapshotError, TrimError};
 use crate::log::{Log, random_surroundings};
@@ -196,6 +200,29 @@ pub(crate) struct Inner {
 }
 
 impl Inner {
+    /// What is shared of this driver's node, before anything has happened to it.
+    fn of<F: Fabric, C: Clock + Clone, N: ControlPlane>(
+        driver: &Steered<F, C, N>,
+        store: Arc<Store<RealDisk>>,
+        folder: PathBuf,
+        logger: Logger,
+    ) -> Arc<Inner> {
+        let (meters, group_meters) = driver.meters();
+        Arc::new(Inner {
+            port: Arc::clone(driver.port()),
+            store,
+            folder,
+            events: Arc::new(Events::new()),
+            log: Mutex::new(None),
+            ending: AtomicU8::new(0),
+            is_unclean: AtomicBool::new(false),
+            close_error: Mutex::new(None),
+            meters: Arc::clone(meters),
+            group_meters: Arc::clone(group_meters),
+            logger,
+        })
+    }
+
     fn ending(&self) -> Option<Ending> {
         match self.ending.load(Ordering::Acquire) {
             1 => Some(Ending::Clean),

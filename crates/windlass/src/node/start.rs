@@ -2,7 +2,6 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU8};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use slog::{Logger, info, o};
@@ -13,7 +12,6 @@ use windlass_store::disk::{Disk, RealDisk};
 use windlass_store::{CopiedFolder, Opened, Store, UnsafeFilesystem};
 
 use super::affinity::Affinity;
-use super::events::Events;
 use super::threads::Threads;
 use super::{FabricChoice, Inner, Node, NodeError, NodeOptions, PumpMode, pump, staging};
 use crate::clock::MonotonicClock;
@@ -183,23 +181,9 @@ fn assemble<F: Fabric>(
             logger: logger.clone(),
         },
     )?;
-    let port = Arc::clone(driver.port());
     // Set once, here.
-    let _ = wake.set(Arc::clone(&port));
-    let (meters, group_meters) = driver.meters();
-    let inner = Arc::new(Inner {
-        port,
-        store,
-        folder,
-        events: Arc::new(Events::new()),
-        log: Mutex::new(None),
-        ending: AtomicU8::new(0),
-        is_unclean: AtomicBool::new(false),
-        close_error: Mutex::new(None),
-        meters: Arc::clone(meters),
-        group_meters: Arc::clone(group_meters),
-        logger,
-    });
+    let _ = wake.set(Arc::clone(driver.port()));
+    let inner = Inner::of(&driver, store, folder, logger);
     let first_status = driver.status();
     let (of_pump, mode, pin) = (Arc::clone(&inner), options.pump, affinity);
     let pump = std::thread::Builder::new()
