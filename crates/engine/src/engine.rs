@@ -28,6 +28,7 @@ use self::backup::Following;
 use self::core::Core;
 use self::links::Links;
 use self::peer::Peer;
+use self::snapshot::Reset;
 use self::takeover::{Candidacy, Suspicion};
 use self::tenure::{Sealing, Tenure};
 use self::work::{Offer, Request, Work};
@@ -49,7 +50,7 @@ pub struct Engine {
     installed: Option<Lsn>,
     /// A newer offer was asked for, since the checkpoint lies beyond the one at hand.
     asked_for_newer: bool,
-    reset: Option<crate::Token>,
+    reset: Option<Reset>,
     // As primary.
     tenure: Option<Tenure>,
     sealing: Option<Sealing>,
@@ -231,7 +232,7 @@ impl Engine {
     #[must_use]
     pub fn status(&self) -> Status {
         let core = &self.core;
-        Status {
+        let now = Status {
             role: self.role(),
             promised: core.state.promised,
             primary: match self.role() {
@@ -250,6 +251,18 @@ impl Engine {
             peers: self.tenure.as_ref().map_or(PeerMarks::default(), |tenure| {
                 PeerMarks::of(tenure.peers.values().filter(|peer| peer.is_streaming()))
             }),
+        };
+        match &self.reset {
+            None => now,
+            Some(Reset { before, .. }) => Status {
+                tail: before.tail,
+                persisted: before.persisted,
+                replicated: before.replicated,
+                durable: before.durable,
+                trimmed: before.trimmed,
+                damaged: before.damaged,
+                ..now
+            },
         }
     }
 

@@ -4,7 +4,16 @@ use windlass_log::Lsn;
 
 use super::Engine;
 use crate::history::trim;
+use super::Status;
 use crate::{Command, Event, Persisted, Token};
+
+/// The log starts again, once the store has done it.
+#[derive(Debug)]
+pub(super) struct Reset {
+    token: Token,
+    /// Where this member is seen to stand until then: the positions are those of the new log already.
+    pub(super) before: Status,
+}
 
 impl Engine {
     /// The application's word. Where no record can start no log begins.
@@ -42,6 +51,7 @@ impl Engine {
         }
         let mut history = offer.history.clone();
         trim(&mut history, at);
+        let before = self.status();
         let core = &mut self.core;
         // Nothing that was acknowledged lies beyond, unless it was damaged.
         if !core.damaged() {
@@ -62,12 +72,14 @@ impl Engine {
         }
         let (token, state) = (core.token(), core.saved_state());
         core.push(Command::Reset { token, at, state });
-        self.reset = Some(token);
+        self.reset = Some(Reset { token, before });
     }
 
     pub(super) fn reset_saved(&mut self, token: Token) {
-        if self.reset == Some(token) {
+        if self.reset.as_ref().is_some_and(|reset| reset.token == token) {
             self.reset = None;
+            let (replicated, durable) = (self.core.replicated, self.core.durable);
+            self.core.push(Command::Learned { replicated, durable });
             if let Some(offer) = self.snapshot.take() {
                 self.resync = Some((offer.primary, offer.session));
                 self.send_resync();

@@ -8,6 +8,8 @@
 //!  @ 12ms                           time passes, timeouts are handled as they come
 //!  < flushed t3 4144                an input
 //!  > send m1 fence e1.m0            a command; all of them, in order
+//!  stands tail 5000 persisted 5000 replicated 4096 durable 4096 trimmed 4096
+//!                                   where the engine says that it stands
 //! ```
 //!
 //! With `WINDLASS_BLESS=1` the `>` lines are written anew: look at the difference before committing it.
@@ -122,6 +124,15 @@ impl Runner {
                     StallCause::Window => "window",
                 };
                 let found = format!("stalled m{} {cause} {}ms", stall.peer.0, stall.waited_ns / MS);
+                assert_eq!(line, found, "{place}");
+                return Vec::new();
+            }
+            Some("stands") => {
+                let status = self.engine(place).status();
+                let found = format!(
+                    "stands tail {} persisted {} replicated {} durable {} trimmed {}",
+                    status.tail, status.persisted.0, status.replicated, status.durable, status.trimmed
+                );
                 assert_eq!(line, found, "{place}");
                 return Vec::new();
             }
