@@ -550,6 +550,26 @@ fn a_segment_of_another_log_or_one_that_is_gone_is_damage() {
         assert_eq!(report["result"], "damaged");
         assert!(report["reason"].as_str().unwrap().contains("0000000000010000.segment"), "{report}");
     }
+    // No plain file at all.
+    std::fs::remove_file(place.segment(1)).unwrap();
+    let put: [&dyn Fn(&Path); 3] = [
+        &|path| std::fs::create_dir(path).unwrap(),
+        &|path| {
+            use rustix::fs::{CWD, FileType, Mode, mknodat};
+            mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+        },
+        &|path| std::os::unix::fs::symlink("/dev/zero", path).unwrap(),
+    ];
+    for put in put {
+        put(&place.segment(1));
+        for command in [["verify", "LOG"].as_slice(), &["read", "LOG"], &["append", "LOG", "--file", "-"]] {
+            let said = place.fails(command, b"x\n", DAMAGE);
+            let place = format!("{} at offset 0 (LSN 69632): it is no plain file", place.segment(1).display());
+            assert!(said.contains(&place), "{place}: {said}");
+        }
+        assert!(lines.starts_with(&place.run(&["read", "LOG"], b"").stdout));
+        std::fs::remove_dir(place.segment(1)).or_else(|_| std::fs::remove_file(place.segment(1))).unwrap();
+    }
     std::fs::write(place.segment(1), &good).unwrap();
     place.ok(&["verify", "LOG"], b"");
     assert_eq!(place.ok(&["read", "LOG"], b""), lines);

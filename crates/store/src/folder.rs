@@ -1,12 +1,14 @@
 //! Looking at a log's folder: is it one, on what filesystem, who has it open, which files are there.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use windlass_log::{Geometry, Lsn};
 
 use crate::disk::{Access, Disk, DiskFile, FileIdentity, Filesystem, FilesystemClass, Locked};
 use crate::error::{At, DiskCall, DiskError};
 use crate::names::{self, Name};
+use crate::open::OpenError;
 use crate::options::UnsafeFilesystem;
 
 /// The store's files in a folder, by what their names say.
@@ -15,6 +17,8 @@ pub(crate) struct Listing {
     pub(crate) superblock: bool,
     /// Segment files by base LSN, with their lengths.
     pub(crate) segments: BTreeMap<Lsn, u64>,
+    /// What has a segment's name and is no plain file, by base LSN.
+    pub(crate) no_files: Vec<Lsn>,
     /// Free files by number, with their lengths.
     pub(crate) free: BTreeMap<u32, u64>,
     /// Left by a crash.
@@ -28,7 +32,8 @@ pub(crate) fn list<D: Disk>(disk: &D) -> Result<Listing, DiskError> {
     for entry in disk.list().at(DiskCall::List, disk.path(), "")? {
         match Name::parse(&entry.name) {
             Name::Superblock => listing.superblock = true,
-            Name::Segment(base) => drop(listing.segments.insert(base, entry.len_bytes)),
+            Name::Segment(base) if entry.is_file => drop(listing.segments.insert(base, entry.len_bytes)),
+            Name::Segment(base) => listing.no_files.push(base),
             Name::Free(number) => drop(listing.free.insert(number, entry.len_bytes)),
             Name::Temporary => listing.temporaries.push(entry.name),
             Name::Reserve | Name::Owner => {}
@@ -40,10 +45,22 @@ pub(crate) fn list<D: Disk>(disk: &D) -> Result<Listing, DiskError> {
 }
 
 impl Listing {
-    /// The first segment whose base is no multiple of the segment size or whose length is another.
-    pub(crate) fn misfit(&self, geometry: Geometry) -> Option<(Lsn, u64)> {
+    /// Refuses what has a segment's name and can't be one: no plain file, of another length, or at a base that is no multiple of the segment size.
+    pub(crate) fn check(&self, folder: &Path, geometry: Geometry) -> Result<(), OpenError> {
+        if let Some(base) = self.no_files.iter().min() {
+            return Err(OpenError::SegmentNoFile { file: folder.join(names::segment_at(*base)), base: *base });
+        }
         let fits = |base: Lsn, len: u64| geometry.offset_of(base) == 0 && len == geometry.segment_bytes();
-        self.segments.iter().map(|(base, len)| (*base, *len)).find(|(base, len)| !fits(*base, *len))
+        let misfit = self.segments.iter().map(|(base, len)| (*base, *len)).find(|(base, len)| !fits(*base, *len));
+        match misfit {
+            None => Ok(()),
+            Some((base, len_bytes)) => Err(OpenError::SegmentFile {
+                file: folder.join(names::segment_at(base)),
+                base,
+                len_bytes,
+                segment_bytes: geometry.segment_bytes(),
+            }),
+        }
     }
 }
 

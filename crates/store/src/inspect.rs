@@ -168,11 +168,21 @@ impl<D: Disk> Inspection<D> {
         Ok((listing.segments.len() as u64, listing.free.len() as u64, bytes))
     }
 
+    /// Refuses a folder in which something has a segment's name that can't be one. Of a folder in use this says nothing: files come and go.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError::SegmentNoFile`], [`OpenError::SegmentFile`]: damage to whole files; [`OpenError::Disk`].
+    pub fn check_files(&self) -> Result<(), OpenError> {
+        folder::list(&self.disk)?.check(self.disk.path(), self.geometry)
+    }
+
     /// Reads the whole log, record by record, and judges it. Memory stays flat.
     ///
     /// # Errors
     ///
-    /// [`OpenError::Disk`]: it could not be read, which says nothing of the log; [`OpenError::SegmentFile`], [`OpenError::SegmentMissing`]: damage to whole files.
+    /// [`OpenError::Disk`]: it could not be read, which says nothing of the log; [`OpenError::SegmentNoFile`], [`OpenError::SegmentFile`],
+    /// [`OpenError::SegmentMissing`]: damage to whole files.
     pub fn verify(&mut self) -> Result<Report, OpenError> {
         self.judge(Extent::Whole)
     }
@@ -202,14 +212,8 @@ impl<D: Disk> Inspection<D> {
             let in_use = self.in_use() == Some(true);
             self.refresh()?;
             let trimmed = self.superblock.trimmed.max(floor);
-            if !in_use && let Some((base, len_bytes)) = folder::list(&self.disk)?.misfit(self.geometry) {
-                let file = self.disk.path().join(names::segment_at(base));
-                return Err(OpenError::SegmentFile {
-                    file,
-                    base,
-                    len_bytes,
-                    segment_bytes: self.geometry.segment_bytes(),
-                });
+            if !in_use {
+                self.check_files()?;
             }
             let (mut appended_records, mut own_records) = (0, 0);
             let visit = |record: &Record<'_>| match record.header.kind {

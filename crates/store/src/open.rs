@@ -132,6 +132,14 @@ pub enum OpenError {
         /// The length that it must have.
         segment_bytes: u64,
     },
+    /// A folder, a pipe or a link has a segment's name: something else has been at the folder. Take it away and restore the file from a copy.
+    #[error("{}: no plain file, where the segment at LSN {base} is to be: take it away and restore the file from a copy", file.display())]
+    SegmentNoFile {
+        /// What is there.
+        file: PathBuf,
+        /// The LSN in its name.
+        base: Lsn,
+    },
     /// A segment's header is damaged or another's. Restore the file from a copy.
     #[error("{}: damage at LSN {base}, offset 0: {cause}; restore the file from a copy, or salvage what is readable", file.display())]
     SegmentHeader {
@@ -346,15 +354,7 @@ pub(crate) fn examine<D: Disk>(
     listing: &Listing,
     options: &Options,
 ) -> Result<Verdict, OpenError> {
-    if let Some((base, len_bytes)) = listing.misfit(geometry) {
-        let file = disk.path().join(names::segment_at(base));
-        return Err(OpenError::SegmentFile {
-            file,
-            base,
-            len_bytes,
-            segment_bytes: geometry.segment_bytes(),
-        });
-    }
+    listing.check(disk.path(), geometry)?;
     let extent = if options.mode == OpenMode::Strict { Extent::Whole } else { options.extent };
     let mut verdict = judge_folder(disk, now, geometry, extent)?;
     let lone = now.configuration.is_empty();

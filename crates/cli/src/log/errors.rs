@@ -122,6 +122,9 @@ pub(super) fn open_store(folder: &Path, error: &StoreOpenError) -> Failure {
                 "the file has {len_bytes} bytes, a segment of this log {segment_bytes}: it was cut short, grown or renamed"
             ),
         )),
+        StoreOpenError::SegmentNoFile { file, base } => {
+            file_damage(&place(file, 0, first_record(*base), &"it is no plain file"))
+        }
         StoreOpenError::SegmentHeader { file, base, cause } => {
             file_damage(&place(file, 0, first_record(*base), cause))
         }
@@ -157,6 +160,7 @@ pub(crate) fn open_status(error: &StoreOpenError) -> Status {
             Class::End | Class::Damage | Class::Foreign => Status::Damage,
         },
         StoreOpenError::SegmentFile { .. }
+        | StoreOpenError::SegmentNoFile { .. }
         | StoreOpenError::SegmentHeader { .. }
         | StoreOpenError::SegmentMissing { .. }
         | StoreOpenError::Superblock { .. }

@@ -217,7 +217,7 @@ impl Cursor for FolderCursor<'_> {
                 Ok(self.walk.at())
             }
             Ok(Some(stop)) => self.log.judge(stop, self.from, self.moved),
-            Err(error) => Err(read_error(error, self.from)),
+            Err(error) => Err(self.log.unreadable(error, self.from)),
         }
     }
 
@@ -305,6 +305,15 @@ impl ReadOnly {
         }
     }
 
+    /// A place that can't be read. A folder or a pipe in place of a segment's file is damage to a file, as for whoever opens or verifies; an error of the device is
+    /// none.
+    fn unreadable(&self, error: windlass_store::ReadError, lsn: Lsn) -> ReadError {
+        match self.inspection.check_files() {
+            Err(no_file @ OpenError::SegmentNoFile { .. }) => unusable(no_file, lsn),
+            Ok(()) | Err(_) => read_error(error, lsn),
+        }
+    }
+
     fn damaged(&self, geometry: Geometry, stop: &Stop) -> ReadError {
         ReadError::Damaged {
             file: segment_file(&self.folder, geometry, stop.lsn),
@@ -343,6 +352,10 @@ fn unusable(error: OpenError, lsn: Lsn) -> ReadError {
             let what = format!(
                 "the file has {len_bytes} bytes, a segment {segment_bytes}: it was cut short, grown or renamed"
             );
+            ReadError::Damaged { file, offset: 0, lsn: first_record(base), what }
+        }
+        OpenError::SegmentNoFile { file, base } => {
+            let what = "it is no plain file".to_owned();
             ReadError::Damaged { file, offset: 0, lsn: first_record(base), what }
         }
         OpenError::SegmentHeader { file, base, cause } => {
