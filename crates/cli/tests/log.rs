@@ -564,7 +564,8 @@ fn a_segment_of_another_log_or_one_that_is_gone_is_damage() {
         put(&place.segment(1));
         for command in [["verify", "LOG"].as_slice(), &["read", "LOG"], &["append", "LOG", "--file", "-"]] {
             let said = place.fails(command, b"x\n", DAMAGE);
-            let place = format!("{} at offset 0 (LSN 69632): it is no plain file", place.segment(1).display());
+            let place =
+                format!("{} at offset 0 (LSN 69632): it is no plain file", place.segment(1).display());
             assert!(said.contains(&place), "{place}: {said}");
         }
         assert!(lines.starts_with(&place.run(&["read", "LOG"], b"").stdout));

@@ -48,10 +48,14 @@ impl Listing {
     /// Refuses what has a segment's name and can't be one: no plain file, of another length, or at a base that is no multiple of the segment size.
     pub(crate) fn check(&self, folder: &Path, geometry: Geometry) -> Result<(), OpenError> {
         if let Some(base) = self.no_files.iter().min() {
-            return Err(OpenError::SegmentNoFile { file: folder.join(names::segment_at(*base)), base: *base });
+            return Err(OpenError::SegmentNoFile {
+                file: folder.join(names::segment_at(*base)),
+                base: *base,
+            });
         }
         let fits = |base: Lsn, len: u64| geometry.offset_of(base) == 0 && len == geometry.segment_bytes();
-        let misfit = self.segments.iter().map(|(base, len)| (*base, *len)).find(|(base, len)| !fits(*base, *len));
+        let misfit =
+            self.segments.iter().map(|(base, len)| (*base, *len)).find(|(base, len)| !fits(*base, *len));
         match misfit {
             None => Ok(()),
             Some((base, len_bytes)) => Err(OpenError::SegmentFile {

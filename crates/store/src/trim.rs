@@ -4,12 +4,16 @@
 //! released is a prefix, whole segments of it are reused, oldest first (kind 45); the log's end and its epochs live in the superblock
 //! and the history, not in the files that go (kind 46).
 
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use windlass_log::{Epoch, EpochHistory, HEADER_BYTES, Lsn, RECORD_ALIGN, RecordHeader, Salt, Superblock};
+use windlass_log::{
+    Epoch, EpochHistory, HEADER_BYTES, Located, Lsn, RECORD_ALIGN, RecordHeader, Salt, Superblock, locate,
+};
 
 use crate::disk::{Access, Disk, DiskFile, Errno};
 use crate::error::{At, DiskCall, DiskError, StoreError};
+use crate::image::Files;
 use crate::names;
 use crate::prepare::PrepareError;
 use crate::store::{Store, UpdateError, locked};
@@ -37,6 +41,8 @@ pub enum TrimError {
     InsideRecord {
         /// The LSN asked for.
         lsn: Lsn,
+        /// The record that holds it: see [`Store::record_around`].
+        record: Option<Range<Lsn>>,
     },
     /// The record there can't be read.
     #[error(transparent)]
@@ -126,7 +132,7 @@ impl<D: Disk> Store<D> {
             return Err(TrimError::BeyondEnd { lsn, drained });
         }
         if lsn < drained && !self.starts_record(lsn)? {
-            return Err(TrimError::InsideRecord { lsn });
+            return Err(TrimError::InsideRecord { lsn, record: self.record_around(lsn, drained) });
         }
         // Without the flushes' turn: a flush under way may be a long one, and a trim only raises what it raises.
         self.rewrite(|superblock| {
@@ -151,6 +157,20 @@ impl<D: Disk> Store<D> {
         self.trimmed.fetch_max(lsn.0, Ordering::AcqRel);
         between();
         self.persisted.fetch_max(lsn.0, Ordering::AcqRel);
+    }
+
+    /// The record that holds `lsn` without starting there, found by reading its segment from the start; `end` is a record's end at or behind it. `None`: it
+    /// is in none (a header page, say), one starts there, or the log can't be read up to there.
+    #[must_use]
+    pub fn record_around(&self, lsn: Lsn, end: Lsn) -> Option<Range<Lsn>> {
+        if self.geometry.normalize(lsn) != lsn {
+            return None;
+        }
+        let mut file = None;
+        match locate(&mut Files::new(&self.disk, self.geometry, &mut file), &self.shape(), lsn, end) {
+            Ok(Located::Inside { start, end }) => Some(start..end),
+            Ok(Located::Start | Located::Unreadable(_)) | Err(_) => None,
+        }
     }
 
     /// Whether a record of this log starts at `lsn`: a system call or two.

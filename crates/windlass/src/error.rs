@@ -1,6 +1,7 @@
 //! Errors of the log's operations: one enum for each, every variant with its remedy. (Commits have theirs in `commit`,
 //! opening and creating in `windlass-store`.)
 
+use std::ops::Range;
 use std::path::PathBuf;
 
 use windlass_log::{Epoch, HistoryError, Lsn};
@@ -206,10 +207,12 @@ pub enum TrimError {
         end: Lsn,
     },
     /// Trim at a record's start.
-    #[error("LSN {lsn} is inside a record: trim at a record's start, or at the end of one")]
+    #[error("LSN {lsn} {}: trim at a record's start, or at the end of one", inside(record.as_ref()))]
     InsideRecord {
         /// What was asked for.
         lsn: Lsn,
+        /// From where to where the record goes that holds it. `None`: the log can't be read up to there, or no record can start there at all.
+        record: Option<Range<Lsn>>,
     },
     /// The record there can't be read. Try again.
     #[error("looking at LSN {lsn} failed, nothing was trimmed: {cause}")]
@@ -225,6 +228,13 @@ pub enum TrimError {
     /// The log has failed. Open it again.
     #[error("{0}; open the log again")]
     Failed(Failure),
+}
+
+fn inside(record: Option<&Range<Lsn>>) -> String {
+    record.map_or_else(
+        || String::from("is not where a record starts"),
+        |record| format!("is inside the record from LSN {} to {}", record.start, record.end),
+    )
 }
 
 /// Why a checkpoint is not taken for the start of a log.

@@ -223,10 +223,11 @@ fn a_trim_inside_a_record_is_refused_and_harms_no_member_kind_44() {
     group.wait_durable(end);
     // Taken on, it would reach every member's store, and end every one of them.
     let inside = Lsn(appended.start.0 + 8);
-    assert_eq!(log.trim(inside), Err(TrimError::InsideRecord { lsn: inside }));
+    let refused = TrimError::InsideRecord { lsn: inside, record: Some(appended.start..appended.end) };
+    assert_eq!(log.trim(inside), Err(refused.clone()));
     let beyond = Lsn(end.0 + 8);
     for at in 0..3 {
-        assert_eq!(group.node(at).trim(inside), Err(TrimError::InsideRecord { lsn: inside }), "member {at}");
+        assert_eq!(group.node(at).trim(inside), Err(refused.clone()), "member {at}");
         assert!(matches!(group.node(at).trim(beyond), Err(TrimError::Beyond { lsn, .. }) if lsn == beyond));
     }
     log.trim(appended.start).unwrap();

@@ -135,7 +135,11 @@ fn purged_at_end_inside_and_beyond_are_different_answers_kind_48() {
     let records: Vec<_> = (0..1000).map(|_| log.append_wait_blocking(&[7; 200], soon()).unwrap()).collect();
     let end = records.last().unwrap().end;
     let _proof = log.commit_blocking(end, Level::Local).unwrap();
-    assert!(matches!(log.trim(Lsn(records[500].start.0 + 8)), Err(TrimError::InsideRecord { .. })));
+    let (lsn, record) = (Lsn(records[500].start.0 + 8), Some(records[500].start..records[500].end));
+    assert_eq!(log.trim(lsn), Err(TrimError::InsideRecord { lsn, record }));
+    // Of a header page no record is named.
+    let lsn = Lsn(65_536 + 8);
+    assert_eq!(log.trim(lsn), Err(TrimError::InsideRecord { lsn, record: None }));
     assert!(matches!(log.trim(Lsn(end.0 + 8)), Err(TrimError::Beyond { .. })));
     let mut old = log.read_from(records[0].start).unwrap();
     log.trim(records[500].start).unwrap();

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde::Serialize;
-use windlass::{Log, Lsn, Options, ReadError, TrimError};
+use windlass::{Log, Lsn, Options, TrimError};
 
 use super::errors;
 use super::output::Output;
@@ -46,15 +46,7 @@ pub(super) fn create(folder: &Path, options: Options, json: bool) -> Result<(), 
 pub(super) fn trim(folder: &Path, options: Options, before: Lsn, json: bool) -> Result<(), Failure> {
     let log = options.open(folder).map_err(|error| errors::open(folder, &error))?;
     let trimmed = log.trim(before).map_err(|error| match error {
-        TrimError::InsideRecord { .. } => {
-            // Reading names the record.
-            let read = log.read_from(before).and_then(|mut reader| reader.next().map(|_| ()));
-            match read {
-                Err(inside @ ReadError::InsideRecord { .. }) => errors::read(folder, &inside),
-                Ok(()) | Err(_) => Failure::new(Status::Refused, error),
-            }
-        }
-        TrimError::Beyond { .. } => Failure::new(Status::Refused, error),
+        TrimError::InsideRecord { .. } | TrimError::Beyond { .. } => Failure::new(Status::Refused, error),
         TrimError::Io { .. } | TrimError::Closed | TrimError::Failed(_) => {
             Failure::new(Status::System, error)
         }

@@ -3,8 +3,8 @@
 use windlass_log::Lsn;
 
 use super::Engine;
-use crate::history::trim;
 use super::Status;
+use crate::history::trim;
 use crate::{Command, Event, Persisted, Token};
 
 /// The log starts again, once the store has done it.

@@ -1,5 +1,6 @@
 //! Taking away from either end, and closing.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -44,7 +45,8 @@ impl Log {
                 return Err(TrimError::Closed);
             }
             let end = self.tenure.watermarks.durable.value();
-            check_member_trim(lsn, end, || self.shared.media.starts_record(lsn))?;
+            let media = &self.shared.media;
+            check_member_trim(lsn, end, || media.starts_record(lsn), || media.record_around(lsn, end))?;
             port.ask(crate::driver::Request::Engine(windlass_engine::Input::Trim { to: lsn }));
             return Ok(());
         }
@@ -58,7 +60,9 @@ impl Log {
         let before = self.shared.media.trimmed();
         self.shared.media.trim(lsn, end).map_err(|error| match error {
             windlass_store::TrimError::BeyondEnd { .. } => TrimError::Beyond { lsn, end },
-            windlass_store::TrimError::InsideRecord { .. } => TrimError::InsideRecord { lsn },
+            windlass_store::TrimError::InsideRecord { lsn, record } => {
+                TrimError::InsideRecord { lsn, record }
+            }
             windlass_store::TrimError::Disk(error) => TrimError::Io { lsn, cause: error.to_string() },
             error @ (windlass_store::TrimError::Store(_) | windlass_store::TrimError::Update(_)) => {
                 let failure = Failure::Store { what: "trimming the log", cause: error.to_string().into() };
@@ -178,6 +182,7 @@ pub(crate) fn check_member_trim(
     lsn: Lsn,
     durable: Lsn,
     starts_record: impl FnOnce() -> Result<bool, windlass_store::DiskError>,
+    record_around: impl FnOnce() -> Option<Range<Lsn>>,
 ) -> Result<(), TrimError> {
     if lsn > durable {
         return Err(TrimError::Beyond { lsn, end: durable });
@@ -185,7 +190,7 @@ pub(crate) fn check_member_trim(
     // The durable LSN is a record's end, with or without a record behind it.
     let is_start =
         lsn == durable || starts_record().map_err(|error| TrimError::Io { lsn, cause: error.to_string() })?;
-    if is_start { Ok(()) } else { Err(TrimError::InsideRecord { lsn }) }
+    if is_start { Ok(()) } else { Err(TrimError::InsideRecord { lsn, record: record_around() }) }
 }
 
 /// Waits until a sealed tenure has nothing in flight and flushes it to its tail.

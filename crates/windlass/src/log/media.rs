@@ -40,6 +40,8 @@ pub(crate) trait Media: fmt::Debug + Send + Sync {
     fn trimmed(&self) -> Lsn;
     /// See [`Store::starts_record`].
     fn starts_record(&self, lsn: Lsn) -> Result<bool, DiskError>;
+    /// See [`Store::record_around`].
+    fn record_around(&self, lsn: Lsn, end: Lsn) -> Option<Range<Lsn>>;
     /// See [`Store::is_whole_up_to`].
     fn is_whole_up_to(&self, lsn: Lsn, end: Lsn) -> Result<bool, ReadError>;
     /// See [`Store::cut`].
@@ -110,6 +112,10 @@ impl<D: Disk> Media for Arc<Store<D>> {
 
     fn starts_record(&self, lsn: Lsn) -> Result<bool, DiskError> {
         Store::starts_record(self, lsn)
+    }
+
+    fn record_around(&self, lsn: Lsn, end: Lsn) -> Option<Range<Lsn>> {
+        Store::record_around(self, lsn, end)
     }
 
     fn is_whole_up_to(&self, lsn: Lsn, end: Lsn) -> Result<bool, ReadError> {

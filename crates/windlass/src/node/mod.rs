@@ -477,7 +477,9 @@ impl Node {
         }
         if to > self.inner.store.trimmed() {
             let durable = self.inner.port.durable.value();
-            crate::log::check_member_trim(to, durable, || self.inner.store.starts_record(to))
+            let store = &self.inner.store;
+            let record_around = || store.record_around(to, durable);
+            crate::log::check_member_trim(to, durable, || store.starts_record(to), record_around)
                 .inspect_err(|_| self.inner.meters.trim_failures.add(1))?;
         }
         self.ask(Input::Trim { to });
