@@ -4,6 +4,7 @@
 
 pub mod coverage;
 pub mod fabric;
+mod minimum;
 mod oracle;
 mod parts;
 pub mod random;
@@ -12,5 +13,6 @@ pub mod setting;
 mod trace;
 mod world;
 
+pub use minimum::Minimum;
 pub use oracle::Violation;
 pub use run::{Report, run, run_with};

@@ -81,16 +81,17 @@ fn one(seed: u64, arguments: &Arguments) -> bool {
         "seed {seed}: {} events in {} virtual ms, {} acknowledged, {} unknown, {} tenures, digest {:016x}",
         report.events,
         report.virtual_ns / 1_000_000,
-        report.acknowledged,
+        report.minimum.acknowledged,
         report.unknown,
-        report.tenures,
+        report.minimum.tenures,
         report.digest.0
     );
     match &report.violation {
         Some(violation) => println!("VIOLATION {violation}"),
+        None if report.is_thin() => println!("it does too little: {}", report.minimum),
         None => println!("no violation"),
     }
-    report.violation.is_none()
+    report.violation.is_none() && !report.is_thin()
 }
 
 #[derive(Default)]
@@ -100,7 +101,6 @@ struct Sum {
     acknowledged: u64,
     unknown: u64,
     tenures: u64,
-    thin: u64,
     failed: BTreeSet<u64>,
     coverage: Coverage,
 }
@@ -109,10 +109,13 @@ impl Sum {
     fn add(&mut self, report: Report) {
         self.seeds += 1;
         self.events += report.events;
-        self.acknowledged += report.acknowledged;
+        self.acknowledged += report.minimum.acknowledged;
         self.unknown += report.unknown;
-        self.tenures += report.tenures;
-        self.thin += u64::from(report.acknowledged < 1_000 || report.tenures < 2);
+        self.tenures += report.minimum.tenures;
+        if report.is_thin() {
+            println!("seed {}: VIOLATION it does too little: {}", report.seed, report.minimum);
+            self.failed.insert(report.seed);
+        }
         if let Some(violation) = report.violation {
             println!("seed {}: VIOLATION {violation}", report.seed);
             self.failed.insert(report.seed);
@@ -154,7 +157,7 @@ fn many(arguments: &Arguments) -> bool {
     let seconds = start.elapsed().as_secs_f64();
     println!(
         "{} seeds, {} records acknowledged, {} unknown, {} takeovers, {} faults of {} kinds, {} events ({:.0} a second), \
-         {} seeds with less than 1,000 records or without a takeover, {} violations, {:.1} seconds",
+         {} violations, {:.1} seconds",
         sum.seeds,
         sum.acknowledged,
         sum.unknown,
@@ -163,7 +166,6 @@ fn many(arguments: &Arguments) -> bool {
         faults(&sum.coverage, |count| u64::from(count > 0)),
         sum.events,
         f64_of(sum.events) / seconds.max(0.001),
-        sum.thin,
         sum.failed.len(),
         seconds
     );

@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::coverage::Coverage;
 use crate::fabric::MS;
+use crate::minimum::{self, Minimum};
 use crate::oracle::Violation;
 use crate::setting::Setting;
 use crate::world::World;
@@ -11,7 +12,7 @@ use crate::world::World;
 /// How long a healed group may take until it is whole again, in virtual time.
 const LIVENESS: u64 = 20_000 * MS;
 /// How long clients go on after the faults.
-const CALM: u64 = 300 * MS;
+const CALM: u64 = 30 * MS;
 
 /// How a seed went.
 #[derive(Debug)]
@@ -24,18 +25,24 @@ pub struct Report {
     pub coverage: Coverage,
     /// Turns of drivers, disk work, frames, requests: everything that happened but timers that found nothing to do.
     pub events: u64,
-    /// Records acknowledged, at any level.
-    pub acknowledged: u64,
+    /// What the run has had of what every run must have.
+    pub minimum: Minimum,
     /// Commits that ended as unknown.
     pub unknown: u64,
-    /// Epochs that had a primary.
-    pub tenures: u64,
     /// The time of the world at the end, in nanoseconds.
     pub virtual_ns: u64,
     /// A hash of everything that happened, and how many lines it has.
     pub digest: (u64, u64),
     /// The lines, if they were asked for.
     pub lines: Vec<String>,
+}
+
+impl Report {
+    /// Whether the run has ended well and had too little in it.
+    #[must_use]
+    pub fn is_thin(&self) -> bool {
+        self.violation.is_none() && !self.minimum.is_met()
+    }
 }
 
 /// Runs a seed. A panic in the code under test is a violation like any other.
@@ -57,14 +64,14 @@ pub fn run_with(seed: u64, setting: Setting, keeps_lines: bool) -> Report {
             .unwrap_or_else(|| "a panic without words".to_owned());
         world.violation.get_or_insert(Violation { invariant: "nothing panics", what });
     }
+    let minimum = world.minimum();
     Report {
         seed,
         violation: world.violation.take(),
         coverage: std::mem::take(&mut world.coverage),
         events: world.events,
-        acknowledged: world.oracle.acknowledged_count,
+        minimum,
         unknown: world.oracle.unknown_count,
-        tenures: world.oracle.tenures(),
         virtual_ns: world.now,
         digest: world.trace.digest(),
         lines: world.trace.take(),
@@ -74,10 +81,16 @@ pub fn run_with(seed: u64, setting: Setting, keeps_lines: bool) -> Report {
 fn live(world: &mut World, setting: &Setting) {
     let start = world.now;
     world.run(start + setting.faulty_ns);
+    if setting.has_faults() {
+        minimum::until_met(world);
+    }
     if world.violation.is_some() {
         return;
     }
     world.heal();
+    if setting.has_faults() {
+        minimum::until_met(world);
+    }
     crate::oracle::liveness::comes_back(world, CALM, LIVENESS);
     if world.violation.is_none() {
         world.finish();

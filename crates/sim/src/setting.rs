@@ -23,10 +23,12 @@ pub struct Setting {
     pub limits: Limits,
     /// The engine's times.
     pub timing: Timing,
-    /// For how long there are faults, in nanoseconds.
+    /// For how long there are faults at least, in nanoseconds. They go on until the run has met [`crate::Minimum`].
     pub faulty_ns: u64,
     /// The mean time between two appends, in nanoseconds.
     pub append_ns: u64,
+    /// How many records are appended at once at most.
+    pub append_most: u64,
     /// The mean time between two of the faults in [`Setting::process`], in nanoseconds.
     pub fault_ns: u64,
     /// Faults of the fabric.
@@ -162,15 +164,27 @@ impl Setting {
         };
         let control =
             ControlFaults { duplicated: sometimes(&mut random, 50_000), lost: sometimes(&mut random, 2_000) };
-        let process = Strike::ALL.iter().copied().filter(|_| random.percent(70)).collect();
+        // What is cut is mended in every run: that is no fault.
+        let process = Strike::ALL
+            .iter()
+            .copied()
+            .filter(|(strike, _)| random.percent(70) || *strike == Strike::Mend)
+            .collect();
+        // Most runs are short, so that there can be many of them; what takes long to build up has the others.
+        let faulty_ns = match random.range(0, 100) {
+            0..85 => random.range(200 * MS, 450 * MS),
+            85..97 => random.range(450 * MS, 1_000 * MS),
+            _ => random.range(1_500 * MS, 3_000 * MS),
+        };
         Setting {
             members,
             replicated_allowed,
             limits,
             timing,
-            faulty_ns: 2_000 * MS,
+            faulty_ns,
             append_ns: random.range(200_000, 900_000),
-            fault_ns: random.range(30 * MS, 150 * MS),
+            append_most: pick(&mut random, &[4, 8, 16]),
+            fault_ns: random.range(15 * MS, 90 * MS),
             fabric,
             control,
             process,
@@ -180,6 +194,12 @@ impl Setting {
 }
 
 impl Setting {
+    /// Whether the world strikes at all.
+    #[must_use]
+    pub fn has_faults(&self) -> bool {
+        !self.process.is_empty()
+    }
+
     /// Switches one fault off, by its name: a field of [`FabricFaults`] or [`ControlFaults`] (as `fabric.broken`), or a [`Strike`]. Whether there
     /// is such a fault.
     pub fn switch_off(&mut self, name: &str) -> bool {

@@ -17,16 +17,12 @@ fn check(report: &Report) {
 
 #[test]
 fn seeds_keep_every_promise_and_come_back_to_life() {
-    let (mut acknowledged, mut takeovers) = (0, 0);
     for seed in 1..=5 {
         let report = run(seed, true);
         check(&report);
-        acknowledged += report.acknowledged;
-        takeovers += report.tenures - 1;
+        // A run that does nothing proves nothing.
+        assert!(!report.is_thin(), "seed {seed}: {}", report.minimum);
     }
-    // A run that does nothing proves nothing.
-    assert!(acknowledged > 5_000, "only {acknowledged} records were acknowledged");
-    assert!(takeovers >= 5, "only {takeovers} takeovers");
 }
 
 #[test]
@@ -44,7 +40,7 @@ fn the_same_seed_gives_the_same_run_byte_for_byte() {
     assert!(one.lines.len() > 10 && one.events > 10_000);
     assert_eq!(one.lines, two.lines);
     // The digest has every turn of every driver in it.
-    assert_eq!((one.digest, one.events, one.acknowledged), (two.digest, two.events, two.acknowledged));
+    assert_eq!((one.digest, one.events, one.minimum), (two.digest, two.events, two.minimum));
     assert_ne!(one.digest, other.digest);
     // Nor does it matter whether the lines are kept.
     assert_eq!(run(3, false).digest, one.digest);
@@ -61,8 +57,8 @@ fn without_faults_one_tenure_lasts_and_nothing_is_unknown() {
     for seed in 1..=3 {
         let report = run_with(seed, without_faults(seed), true);
         check(&report);
-        assert_eq!((report.tenures, report.unknown), (1, 0), "seed {seed}");
-        assert!(report.acknowledged > 2_000);
+        assert_eq!((report.minimum.tenures, report.unknown), (1, 0), "seed {seed}");
+        assert!(report.minimum.acknowledged > 500);
     }
 }
 
@@ -72,6 +68,6 @@ fn a_lost_completion_costs_a_session_at_most() {
         let fabric = FabricFaults { completion_lost: 5_000, ..FabricFaults::default() };
         let report = run_with(seed, Setting { fabric, ..without_faults(seed) }, true);
         check(&report);
-        assert!(report.acknowledged > 1_000);
+        assert!(report.minimum.acknowledged > 500);
     }
 }

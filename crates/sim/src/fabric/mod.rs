@@ -17,7 +17,7 @@ mod provider;
 mod state;
 mod transit;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use provider::{SimConnection, SimFabric, SimQueue, SimRegion, SimWaker, SimWindow};
@@ -159,6 +159,11 @@ impl FabricNet {
             );
         }
         told
+    }
+
+    /// The kinds of fault that have happened so far.
+    pub(crate) fn kinds(&self) -> BTreeSet<Mark> {
+        self.state().counts.counts().into_keys().collect()
     }
 
     /// What has happened so far.

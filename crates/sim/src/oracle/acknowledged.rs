@@ -59,8 +59,11 @@ impl Oracle {
     ) -> Checked {
         let acknowledged =
             self.acknowledged.range(trimmed..).map(|(start, (content, of))| (start, content, of));
+        // Not by the epoch of the record: an older tenure that comes late and can't commit any more need not have what a later one
+        // has committed of a yet older one.
+        let by = self.committed_by.range(trimmed..).map(|(_, by)| by);
         let committed =
-            self.committed.range(trimmed..).map(|(start, content)| (start, content, &content.epoch));
+            self.committed.range(trimmed..).zip(by).map(|((start, content), by)| (start, content, by));
         for (start, content, of) in acknowledged.chain(committed) {
             if *of < epoch && found(*start).as_ref() != Some(content) {
                 return violated(

@@ -75,6 +75,8 @@ pub(crate) fn batch_hash<'a>(items: impl Iterator<Item = &'a [u8]>) -> u64 {
 pub(crate) struct Oracle {
     /// What some member has published as durable, by start.
     committed: BTreeMap<Lsn, Content>,
+    /// The epochs in which, or before which, each of these became so.
+    committed_by: BTreeMap<Lsn, Epoch>,
     committed_end: Lsn,
     /// What was acknowledged at a quorum's level, by start, and in which epoch.
     acknowledged: BTreeMap<Lsn, (Content, Epoch)>,

@@ -1,6 +1,8 @@
 //! Order and content: what is committed of an epoch is what was appended in it, in that order and with nothing left out; and an LSN carries, in one
 //! epoch, what the append that was given it had, or nothing (I-6).
 
+use std::collections::BTreeMap;
+
 use windlass::{Epoch, Lsn};
 use windlass_log::RecordKind;
 
@@ -72,6 +74,10 @@ impl Oracle {
 
     /// What is committed between two records of an epoch is all that was appended there; looked at once the run is over.
     pub(crate) fn nothing_left_out(&self) -> Checked {
+        let mut last = BTreeMap::new();
+        for (start, record) in &self.committed {
+            last.insert(record.epoch, *start);
+        }
         for ((epoch, start), append) in &self.appends {
             let inside = self.committed.range(..=*start).next_back();
             let Some((at, record)) = inside else { continue };
@@ -81,7 +87,7 @@ impl Oracle {
                     format!("{append:?} at {start} lies inside the committed record at {at}"),
                 );
             }
-            let follows = self.committed.range(*start..).any(|(_, record)| record.epoch == *epoch);
+            let follows = last.get(epoch).is_some_and(|last| last >= start);
             if follows && !self.committed.contains_key(start) {
                 return violated(NAME, format!("{append:?} at {start} was left out of {epoch:?}"));
             }

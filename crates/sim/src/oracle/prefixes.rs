@@ -1,14 +1,14 @@
 //! Committed prefixes agree on all members: whatever two members call durable at one LSN is the same record.
 
-use windlass::Lsn;
+use windlass::{Epoch, Lsn};
 
 use super::{Checked, Content, Oracle, violated};
 
 const NAME: &str = "committed prefixes agree";
 
 impl Oracle {
-    /// A member publishes the record at `start` as durable.
-    pub(crate) fn published(&mut self, member: u8, start: Lsn, found: Content) -> Checked {
+    /// A member, which has promised `promised`, publishes the record at `start` as durable.
+    pub(crate) fn published(&mut self, member: u8, promised: Epoch, start: Lsn, found: Content) -> Checked {
         match self.committed.get(&start) {
             Some(known) if *known == found => Ok(()),
             Some(known) => {
@@ -24,6 +24,7 @@ impl Oracle {
             None => {
                 self.ordered(start, &found)?;
                 self.committed.insert(start, found);
+                self.committed_by.insert(start, promised);
                 self.committed_end = self.committed_end.max(found.end);
                 Ok(())
             }

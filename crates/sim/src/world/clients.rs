@@ -80,7 +80,7 @@ impl World {
             return;
         }
         member.clock.set(member.local(self.now));
-        for _ in 0..self.random.range(1, 4) {
+        for _ in 0..self.random.range(1, self.setting.append_most) {
             self.events += 1;
             self.append(at, &log);
         }

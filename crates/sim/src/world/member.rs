@@ -57,6 +57,8 @@ pub(super) struct Member {
     lost_power: bool,
     /// Its disk was lost: it stays out.
     pub(super) is_emptied: bool,
+    /// It has led or followed, by its own word: before, it says nothing of a log (kind 55).
+    pub(super) has_begun: bool,
     /// The next opening finds a read error.
     pub(super) read_fails: bool,
     /// The superblock was not being written when it died: both copies are whole.
@@ -98,9 +100,10 @@ impl Member {
             reader: None,
             read_to: Lsn(0),
             floors: Floors::default(),
-            has_lost_memory: false,
+            has_lost_memory: true,
             lost_power: false,
             is_emptied: false,
+            has_begun: false,
             read_fails: false,
             has_whole_superblock: false,
             boot: 1,

@@ -27,6 +27,7 @@ use self::member::Member;
 use self::phase::Phase;
 use crate::coverage::{Coverage, Mark};
 use crate::fabric::{FabricFaults, FabricNet, MS};
+use crate::minimum::Minimum;
 use crate::oracle::{Checked, Oracle, Violation};
 use crate::random::Random;
 use crate::setting::{ControlFaults, Setting, Strike};
@@ -153,7 +154,7 @@ impl World {
         world.plan(MS, What::Append);
         world.plan(2 * MS, What::Read);
         world.plan(50 * MS, What::Trim);
-        let first = 200 * MS + world.setting.fault_ns;
+        let first = 60 * MS + world.setting.fault_ns;
         world.plan(first, What::Strike);
         world
     }
@@ -261,6 +262,24 @@ impl World {
                 self.plan(MS, What::Open { member });
             }
         }
+    }
+
+    /// What the run has had so far of what every run must have.
+    pub(crate) fn minimum(&self) -> Minimum {
+        let of_fabric = self.fabric.kinds();
+        let is_met = |mark: &&Mark| self.coverage.count(**mark) > 0 || of_fabric.contains(mark);
+        let fault_kinds = Mark::ALL.iter().filter(|mark| mark.is_fault()).filter(is_met).count();
+        Minimum {
+            acknowledged: self.oracle.acknowledged_count,
+            tenures: self.oracle.tenures(),
+            fault_kinds: u64::try_from(fault_kinds).unwrap_or(0),
+        }
+    }
+
+    /// An operator has some member take over.
+    pub(crate) fn provoke(&mut self) {
+        let at = self.random.index(self.members.len());
+        self.ask(at, windlass::engine::Input::Suspect);
     }
 
     /// No more appends.

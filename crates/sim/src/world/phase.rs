@@ -94,7 +94,10 @@ impl World {
             }
             Message::Promise { .. } => self.enter(at, Phase::Promised),
             Message::FetchRequest { .. } => self.enter(at, Phase::Fetching),
-            Message::Adopted { .. } => self.enter(at, Phase::Following),
+            Message::Adopted { .. } => {
+                self.members[at].has_begun = true;
+                self.enter(at, Phase::Following);
+            }
             Message::PreVoteReply { .. }
             | Message::Rejected { .. }
             | Message::Working { .. }

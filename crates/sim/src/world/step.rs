@@ -211,6 +211,7 @@ impl World {
         let checked = self.oracle.leads(id, epoch);
         self.check(checked);
         self.members[at].floors.forget();
+        self.members[at].has_begun = true;
         self.check_whole_log(at);
     }
 
@@ -252,7 +253,7 @@ impl World {
         if !std::mem::take(&mut member.is_publish_due) {
             return;
         }
-        let durable = driver.published();
+        let (durable, promised) = (driver.published(), driver.status().promised);
         let from = member.published.max(driver.store().trimmed());
         let mut reader = driver.store().reader(from);
         let mut checked = Ok(());
@@ -261,7 +262,7 @@ impl World {
             match reader.next(durable) {
                 Ok(Read::Record(record)) => {
                     let content = content(record.end, &record.header, record.payload);
-                    checked = self.oracle.published(member.id, record.header.lsn, content);
+                    checked = self.oracle.published(member.id, promised, record.header.lsn, content);
                     member.published = record.end;
                 }
                 Ok(Read::AtEnd { .. }) => break,

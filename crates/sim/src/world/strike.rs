@@ -190,10 +190,11 @@ impl World {
         self.say(format_args!("m{at}'s disk will fail a flush"));
     }
 
-    /// A disk is lost, if a majority keeps its own: that member stays out for good.
+    /// A disk is lost, if a majority keeps its own and has something in it: that member stays out for good.
     fn lose_disk(&mut self, at: usize) {
-        let emptied = self.members.iter().filter(|member| member.is_emptied).count();
-        let is_within = emptied < (self.members.len() - 1) / 2 && self.may_lose_memory(at);
+        let others = self.members.iter().enumerate().filter(|(other, _)| *other != at);
+        let mute = others.filter(|(_, member)| member.is_emptied || !member.has_begun).count();
+        let is_within = mute < (self.members.len() - 1) / 2 && self.may_lose_memory(at);
         if !is_within || self.members[at].is_emptied || self.oracle.tenures() == 0 {
             return;
         }
