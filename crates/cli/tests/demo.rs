@@ -201,6 +201,8 @@ fn a_group_file_that_does_not_hold_is_named_with_what_is_wrong() {
         ("\"durable\"", "\"eventual\"", 64, "eventual"),
         ("65536", "65537", 64, "power of two"),
         ("suspicion_ms", "suspicion_hours", 64, "suspicion_hours"),
+        ("suspicion_ms = 400", "suspicion_ms = 3", 64, "the option suspicion is 3ms: use 4ms to 3600s"),
+        ("suspicion_ms = 400", "suspicion_ms = 9223372036854775807", 64, "use 4ms to 3600s"),
     ];
     for (from, to, status, words) in cases {
         let file = group(folder.path(), |text| text.replace(from, to));

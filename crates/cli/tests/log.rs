@@ -616,6 +616,15 @@ fn the_help_has_the_statuses_and_a_wrong_command_line_is_one_of_them() {
     assert!(said.contains("buffered") && said.contains("local"), "{said}");
     place.fails(&["append", "LOG", "--file", "-", "--frame", "0"], b"", USAGE);
     place.fails(&["frobnicate"], b"", USAGE);
+    // Numbers beyond their range, before anything is touched.
+    let said = place.fails(
+        &["append", "LOG", "--file", "-", "--retention-bytes", "18446744073709551615"],
+        b"x\n",
+        USAGE,
+    );
+    assert!(said.contains("use 1 bytes to 4611686018427387904 bytes"), "{said}");
+    let made = place.fails(&["create", "LOG", "--segment-bytes", "65537"], b"", REFUSED);
+    assert!(made.contains("power of two"), "{made}");
 }
 
 #[test]

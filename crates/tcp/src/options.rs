@@ -21,7 +21,7 @@ pub struct Options {
     pub group: [u8; 16],
     /// How long a connection may take to prove itself before it is closed. Default 2 s.
     pub handshake_timeout: Duration,
-    /// Most connections that have not proved themselves yet; the oldest is closed to make room. Default 64.
+    /// Most connections that have not proved themselves yet; the oldest is closed to make room. 0 counts as 1. Default 64.
     pub unproven_max: usize,
     /// How long connecting may take in all, the peer's part included. Default 10 s.
     pub connect_timeout: Duration,

@@ -1,16 +1,105 @@
 //! Errors of the log's operations: one enum for each, every variant with its remedy. (Commits have theirs in `commit`,
 //! opening and creating in `windlass-store`.)
 
+use std::fmt;
 use std::ops::Range;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use windlass_log::{Epoch, HistoryError, Lsn};
 
 use crate::commit::Failure;
 
+/// What an option was given, or the end of its range.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[non_exhaustive]
+pub enum OptionValue {
+    /// So many.
+    Count(u64),
+    /// So many bytes.
+    Bytes(u64),
+    /// A duration.
+    Time(Duration),
+}
+
+impl fmt::Display for OptionValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OptionValue::Count(count) => count.fmt(f),
+            OptionValue::Bytes(bytes) => write!(f, "{bytes} bytes"),
+            OptionValue::Time(time) => write!(f, "{time:?}"),
+        }
+    }
+}
+
+/// An option has a value that it can't have. Nothing was touched. Use one from `min` to `max`, both included.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the option {option} is {value}: use {min} to {max}")]
+pub struct OptionError {
+    /// Its name.
+    pub option: &'static str,
+    /// What it was given.
+    pub value: OptionValue,
+    /// The least that it can have.
+    pub min: OptionValue,
+    /// The most that it can have.
+    pub max: OptionValue,
+}
+
+impl OptionError {
+    /// More than any log can have: LSNs end at 2^62.
+    pub(crate) const BYTES_MAX: u64 = 1 << 62;
+    /// The longest that anything is waited for.
+    pub(crate) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+    /// Refuses what is not `min` to `max`.
+    pub(crate) fn check(
+        option: &'static str,
+        value: OptionValue,
+        (min, max): (OptionValue, OptionValue),
+    ) -> Result<(), OptionError> {
+        if (min..=max).contains(&value) { Ok(()) } else { Err(OptionError { option, value, min, max }) }
+    }
+
+    pub(crate) fn check_count(
+        option: &'static str,
+        count: u64,
+        (min, max): (u64, u64),
+    ) -> Result<(), OptionError> {
+        OptionError::check(
+            option,
+            OptionValue::Count(count),
+            (OptionValue::Count(min), OptionValue::Count(max)),
+        )
+    }
+
+    pub(crate) fn check_bytes(
+        option: &'static str,
+        bytes: u64,
+        (min, max): (u64, u64),
+    ) -> Result<(), OptionError> {
+        OptionError::check(
+            option,
+            OptionValue::Bytes(bytes),
+            (OptionValue::Bytes(min), OptionValue::Bytes(max)),
+        )
+    }
+
+    pub(crate) fn check_time(
+        option: &'static str,
+        time: Duration,
+        (min, max): (Duration, Duration),
+    ) -> Result<(), OptionError> {
+        OptionError::check(option, OptionValue::Time(time), (OptionValue::Time(min), OptionValue::Time(max)))
+    }
+}
+
 /// Why no log was made. The folder is as it was.
 #[derive(Debug, thiserror::Error)]
 pub enum CreateError {
+    /// An option is out of its range.
+    #[error(transparent)]
+    Option(#[from] OptionError),
     /// The store's reason, with its remedy.
     #[error(transparent)]
     Store(#[from] windlass_store::CreateError),
@@ -22,6 +111,9 @@ pub enum CreateError {
 /// Why the log was not opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
+    /// An option is out of its range.
+    #[error(transparent)]
+    Option(#[from] OptionError),
     /// The store's reason, with its remedy.
     #[error(transparent)]
     Store(#[from] windlass_store::OpenError),

@@ -84,8 +84,8 @@ mod options;
 pub use clock::{Clock, MonotonicClock};
 pub use commit::{CommitError, Committed, Failure, Level, UnknownLevel};
 pub use error::{
-    AppendError, CloseError, CreateError, OpenError, Outcome, ReadError, SnapshotError, TrimError,
-    TruncateError,
+    AppendError, CloseError, CreateError, OpenError, OptionError, OptionValue, Outcome, ReadError,
+    SnapshotError, TrimError, TruncateError,
 };
 pub use log::{
     Appended, Commit, Info, Log, OpenOrCreateError, OpenTruncatedError, Place, ReadOnly, ReadOnlyReader,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use windlass_log::{Geometry, LogId, Lsn, OpenMode};
 
 use crate::commit::Level;
-use crate::error::{CreateError, OpenError};
+use crate::error::{CreateError, OpenError, OptionError};
 use crate::log::{Log, OpenOrCreateError, OpenTruncatedError};
 
 /// Options of a log. Every value has a default that fits a database; set what differs.
@@ -64,7 +64,7 @@ impl Options {
     }
 
     /// The cap on bytes between the trim point and the tail. An append that would pass it answers `Full`; above 80 % a
-    /// warning is logged once and a metric set. Rounded up to whole segments, at least 4. Default: 64 segments, at least 1 GiB.
+    /// warning is logged once and a metric set. 1 to 2^62, rounded up to whole segments, at least 4. Default: 64 segments, at least 1 GiB.
     #[must_use]
     pub fn retention_bytes(mut self, retention_bytes: u64) -> Options {
         self.retention_bytes = Some(retention_bytes);
@@ -88,11 +88,11 @@ impl Options {
     /// How many segments are kept prepared ahead of the tail, 1 to 64. Default 2.
     #[must_use]
     pub fn ahead_segments(mut self, ahead_segments: u64) -> Options {
-        self.ahead_segments = ahead_segments.clamp(1, 64);
+        self.ahead_segments = ahead_segments;
         self
     }
 
-    /// How long a reservation may stay unpublished before the log fails with a named error rather than stand still.
+    /// How long a reservation may stay unpublished before the log fails with a named error rather than stand still. 1 ms to a day.
     /// Default 10 s.
     #[must_use]
     pub fn reservation_limit(mut self, reservation_limit: Duration) -> Options {
@@ -166,6 +166,16 @@ impl Options {
     /// [`OpenOrCreateError`]: each variant says what to do.
     pub fn open_or_create(self, folder: &Path) -> Result<Log, OpenOrCreateError> {
         Log::open_or_create(folder, self)
+    }
+
+    /// Refuses what is out of its range. (The segment size is looked at where a log is made.)
+    pub(crate) fn check(&self) -> Result<(), OptionError> {
+        if let Some(bytes) = self.retention_bytes {
+            OptionError::check_bytes("retention_bytes", bytes, (1, OptionError::BYTES_MAX))?;
+        }
+        OptionError::check_count("ahead_segments", self.ahead_segments, (1, 64))?;
+        let limits = (Duration::from_millis(1), OptionError::DAY);
+        OptionError::check_time("reservation_limit", self.reservation_limit, limits)
     }
 
     /// The cap in bytes for a log of this geometry.

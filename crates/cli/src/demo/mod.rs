@@ -49,7 +49,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "S", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
     /// How often to strike the primary
-    #[arg(long, value_name = "N", default_value_t = 2)]
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(0..=100_000))]
     kills: u32,
     /// What is done to the primary
     #[arg(long, value_enum, default_value_t = Fault::Kill, value_name = "FAULT")]
@@ -59,7 +59,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "CMD", required_if_eq("faults", "command"))]
     fault_command: Option<String>,
     /// How long a fault of kind `command` lasts
-    #[arg(long, value_name = "MS", default_value_t = 2000)]
+    #[arg(long, value_name = "MS", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(0..=600_000))]
     fault_ms: u64,
     /// Words before each member's command, `{}` standing for its number: `ip netns exec host{}`
     #[arg(long, value_name = "WORDS")]

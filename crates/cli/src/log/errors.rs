@@ -73,7 +73,9 @@ pub(super) fn is_damage(error: &OpenError) -> bool {
         OpenError::Store(StoreOpenError::SegmentMissing { .. } | StoreOpenError::SegmentHeader { .. }) => {
             true
         }
-        OpenError::Store(_) | OpenError::Member { .. } | OpenError::Begin { .. } => false,
+        OpenError::Option(_) | OpenError::Store(_) | OpenError::Member { .. } | OpenError::Begin { .. } => {
+            false
+        }
     }
 }
 
@@ -89,6 +91,7 @@ pub(super) fn open_truncated(folder: &Path, error: &OpenTruncatedError) -> Failu
 
 pub(super) fn open(folder: &Path, error: &OpenError) -> Failure {
     match error {
+        OpenError::Option(_) => Failure::new(Status::Usage, error),
         OpenError::Store(error) => open_store(folder, error),
         OpenError::Member { .. } => Failure::new(Status::Refused, error),
         OpenError::Begin { .. } => Failure::new(Status::System, error),
@@ -178,6 +181,7 @@ pub(crate) fn open_status(error: &StoreOpenError) -> Status {
 pub(super) fn create(folder: &Path, error: &CreateError) -> Failure {
     let error = match error {
         CreateError::Store(error) => error,
+        CreateError::Option(error) => return Failure::new(Status::Usage, error),
         CreateError::Open(error) => return open(folder, error),
     };
     match error {

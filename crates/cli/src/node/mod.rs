@@ -207,7 +207,7 @@ fn failure(error: &windlass::NodeError) -> Failure {
     use windlass::NodeError as E;
     let status = match error {
         E::Open(error) => crate::log::errors::open_status(error),
-        E::Members { .. } | E::Geometry(_) | E::Option { .. } => Status::Usage,
+        E::Members { .. } | E::Geometry(_) | E::Option(_) => Status::Usage,
         E::OtherMember { .. }
         | E::SegmentBytes { .. }
         | E::Lone { .. }

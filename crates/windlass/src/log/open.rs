@@ -81,6 +81,8 @@ impl Log {
     ///
     /// [`CreateError`]: each variant says what to do.
     pub fn create(folder: &Path, options: Options) -> Result<Log, CreateError> {
+        // Before the folder is made.
+        options.check()?;
         let disk = RealDisk::create(folder).map_err(|errno| folder_error(folder, errno));
         let place = disk.and_then(Place::real).map_err(windlass_store::CreateError::from)?;
         Log::create_in(place, options)
@@ -97,6 +99,7 @@ impl Log {
     ///
     /// [`OpenError`]: each variant says what to do.
     pub fn open(folder: &Path, options: Options) -> Result<Log, OpenError> {
+        options.check()?;
         let disk = RealDisk::open(folder).map_err(|errno| folder_error(folder, errno));
         let place = disk.and_then(Place::real).map_err(windlass_store::OpenError::from)?;
         Log::open_in(place, options)
@@ -130,6 +133,7 @@ impl Log {
     ///
     /// [`OpenTruncatedError`]: nothing was cut, unless a system call failed, after which the next opening tells.
     pub fn open_truncated(folder: &Path, options: Options, lsn: Lsn) -> Result<Log, OpenTruncatedError> {
+        options.check().map_err(OpenError::from)?;
         let disk = RealDisk::open(folder).map_err(|errno| folder_error(folder, errno));
         let place = disk
             .and_then(Place::real)
@@ -153,6 +157,7 @@ impl Log {
     ///
     /// As [`Log::create`].
     pub fn create_in<D: Disk>(place: Place<D>, options: Options) -> Result<Log, CreateError> {
+        options.check()?;
         let Place { disk, around, log_id, clock } = place;
         let member = MemberId(0);
         let founding = Founding {
@@ -176,6 +181,7 @@ impl Log {
     ///
     /// As [`Log::open`].
     pub fn open_in<D: Disk>(place: Place<D>, options: Options) -> Result<Log, OpenError> {
+        options.check()?;
         let Place { disk, around, clock, .. } = place;
         let (store, opened) = Store::open(disk, &around, &opening_options(&options))?;
         start(store, &opened, clock, &options)

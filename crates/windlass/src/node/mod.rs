@@ -43,7 +43,7 @@ use crate::commit::{CommitError, Committed, Level, Stopped};
 use crate::control::ControlError;
 use crate::control::ControlPlane;
 use crate::driver::{DriverError, GroupMeters, GroupMetrics, Port, Request};
-use crate::error::{AppendError, Outcome, ReadError, SnapshotError, TrimError};
+use crate::error::{AppendError, OptionError, Outcome, ReadError, SnapshotError, TrimError};
 use crate::log::{Log, random_surroundings};
 use crate::metrics::{Meters, MetricsSnapshot};
 
@@ -91,14 +91,9 @@ pub enum NodeError {
     /// Not a segment size.
     #[error(transparent)]
     Geometry(#[from] GeometryError),
-    /// The times or sizes contradict each other.
-    #[error("the option {option} is out of range: {rule}")]
-    Option {
-        /// Which.
-        option: &'static str,
-        /// What it must keep.
-        rule: &'static str,
-    },
+    /// An option is out of its range.
+    #[error(transparent)]
+    Option(#[from] OptionError),
     /// The folder was not made.
     #[error(transparent)]
     Create(#[from] windlass_store::CreateError),

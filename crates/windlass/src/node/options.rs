@@ -98,15 +98,15 @@ impl NodeOptions {
         self
     }
 
-    /// The cap on bytes that the application keeps between its trim point and the tail. Default: 64 segments.
+    /// The cap on bytes that the application keeps between its trim point and the tail, 1 to 2^62. Default: 64 segments.
     #[must_use]
     pub fn retention_bytes(mut self, retention_bytes: u64) -> NodeOptions {
         self.retention_bytes = Some(retention_bytes);
         self
     }
 
-    /// Trimmed bytes that are kept for backups that lag; one that is further behind needs a snapshot. Default 1 GiB, at least a
-    /// segment.
+    /// Trimmed bytes that are kept for backups that lag; one that is further behind needs a snapshot. A
+    /// segment to 2^62; default 1 GiB.
     #[must_use]
     pub fn backup_retention_bytes(mut self, bytes: u64) -> NodeOptions {
         self.limits.retention_bytes = bytes;
@@ -135,30 +135,31 @@ impl NodeOptions {
         self
     }
 
-    /// After how much silence a primary is suspected. Heartbeats come twenty times as often. Default 400 ms.
+    /// After how much silence a primary is suspected, 4 ms to an hour. Heartbeats come twenty times as often, at most each ms. Default 400 ms.
     #[must_use]
     pub fn suspicion(mut self, suspicion: Duration) -> NodeOptions {
-        let ns = u64::try_from(suspicion.as_nanos()).unwrap_or(u64::MAX / 64);
+        let ns = u64::try_from(suspicion.as_nanos()).unwrap_or(u64::MAX);
         self.timing.suspicion_ns = ns;
         self.timing.heartbeat_ns = (ns / 20).max(1_000_000);
         self
     }
 
-    /// All times of the protocol.
+    /// All times of the protocol: each from 1 ns to an hour, `suspicion_ns` from 4 ms and at least four times `heartbeat_ns`.
     #[must_use]
     pub fn timing(mut self, timing: Timing) -> NodeOptions {
         self.timing = timing;
         self
     }
 
-    /// All sizes of the protocol, the same for all members.
+    /// All sizes of the protocol, the same for all members: `batch_bytes` and `fetch_bytes` from 4096 to 1 GiB, `notice_slots` and `segments_ahead` from 1 to
+    /// 64, `batches_in_flight` from 1 to 16, `flush_lag_bytes` from 1 to 2^62, `retention_bytes` from a segment to 2^62.
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> NodeOptions {
         self.limits = limits;
         self
     }
 
-    /// How long a reservation may stay unpublished before the tenure ends, and how long its end waits for one. Default
+    /// How long a reservation may stay unpublished before the tenure ends, and how long its end waits for one. 1 ms to a day. Default
     /// 10 s.
     #[must_use]
     pub fn reservation_limit(mut self, limit: Duration) -> NodeOptions {
@@ -213,14 +214,14 @@ impl NodeOptions {
         self
     }
 
-    /// How long to spin before sleeping, in mode [`PumpMode::Adaptive`]. Default 50 µs.
+    /// How long to spin before sleeping, in mode [`PumpMode::Adaptive`], at most 1 s. Default 50 µs.
     #[must_use]
     pub fn spin(mut self, spin: Duration) -> NodeOptions {
         self.spin = spin;
         self
     }
 
-    /// Keep the pump on this processor. Default: with a device, on those of its NUMA node, where the machine has several.
+    /// Keep the pump on this processor. One that is not there is said in a line, and changes nothing. Default: with a device, on those of its NUMA node, where the machine has several.
     #[must_use]
     pub fn pin(mut self, processor: usize) -> NodeOptions {
         self.pin = Some(processor);

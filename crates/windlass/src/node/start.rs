@@ -3,6 +3,7 @@
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 
 use slog::{Logger, info, o};
 use windlass_engine::{Config, Identity};
@@ -17,6 +18,7 @@ use super::{FabricChoice, Inner, Node, NodeError, NodeOptions, PumpMode, pump, s
 use crate::clock::MonotonicClock;
 use crate::control::{ControlOptions, TcpControl, Terms};
 use crate::driver::{self, Driver, DriverError, DriverOptions, Port};
+use crate::error::OptionError;
 
 /// What the options must keep, before anything is touched.
 pub(super) fn check(options: &NodeOptions) -> Result<(), NodeError> {
@@ -28,27 +30,47 @@ pub(super) fn check(options: &NodeOptions) -> Result<(), NodeError> {
         return Err(NodeError::Members { me });
     }
     let geometry = Geometry::new(options.segment_bytes)?;
-    let wrong = |option, rule| Err(NodeError::Option { option, rule });
+    Ok(check_ranges(options, geometry)?)
+}
+
+/// The longest time of the protocol.
+const TIMING_MAX: Duration = Duration::from_secs(60 * 60);
+/// The most bytes of a batch, or of one request of a fetch.
+const TRANSFER_BYTES_MAX: u64 = 1 << 30;
+
+/// Refuses what is out of its range.
+fn check_ranges(options: &NodeOptions, geometry: Geometry) -> Result<(), OptionError> {
     let (timing, limits) = (&options.timing, &options.limits);
-    if timing.heartbeat_ns == 0 || timing.suspicion_ns < 4 * timing.heartbeat_ns {
-        return wrong("suspicion", "at least four heartbeats, which are not zero");
+    let time = |option, ns, min_ns| {
+        let min = Duration::from_nanos(min_ns);
+        OptionError::check_time(option, Duration::from_nanos(ns), (min, TIMING_MAX))
+    };
+    time("suspicion", timing.suspicion_ns, 4_000_000)?;
+    // Beats are counted in `suspicion`, of which they are a part.
+    let beat_ns_max = u64::try_from(TIMING_MAX.as_nanos() / 4).unwrap_or(u64::MAX);
+    let beat = Duration::from_nanos(timing.heartbeat_ns);
+    let beats = (Duration::from_nanos(1), Duration::from_nanos(beat_ns_max));
+    OptionError::check_time("timing.heartbeat_ns", beat, beats)?;
+    time("suspicion", timing.suspicion_ns, 4 * timing.heartbeat_ns)?;
+    time("timing.backoff_ns", timing.backoff_ns, 1)?;
+    time("timing.stall_ns", timing.stall_ns, 1)?;
+    time("timing.retry_ns", timing.retry_ns, 1)?;
+    time("timing.flush_idle_ns", timing.flush_idle_ns, 1)?;
+    let transfers = (4096, TRANSFER_BYTES_MAX);
+    OptionError::check_bytes("limits.batch_bytes", limits.batch_bytes, transfers)?;
+    OptionError::check_bytes("limits.fetch_bytes", limits.fetch_bytes, transfers)?;
+    OptionError::check_bytes("limits.flush_lag_bytes", limits.flush_lag_bytes, (1, OptionError::BYTES_MAX))?;
+    OptionError::check_count("limits.notice_slots", limits.notice_slots.into(), (1, 64))?;
+    OptionError::check_count("limits.batches_in_flight", limits.batches_in_flight.into(), (1, 16))?;
+    OptionError::check_count("limits.segments_ahead", limits.segments_ahead, (1, 64))?;
+    let kept = (geometry.segment_bytes(), OptionError::BYTES_MAX);
+    OptionError::check_bytes("backup_retention_bytes", limits.retention_bytes, kept)?;
+    if let Some(bytes) = options.retention_bytes {
+        OptionError::check_bytes("retention_bytes", bytes, (1, OptionError::BYTES_MAX))?;
     }
-    if [timing.backoff_ns, timing.retry_ns, timing.stall_ns, timing.flush_idle_ns].contains(&0) {
-        return wrong("timing", "no time is zero");
-    }
-    if limits.batch_bytes < 4096 || limits.fetch_bytes < 4096 {
-        return wrong("limits", "batches and fetches move at least 4096 bytes");
-    }
-    if limits.notice_slots == 0 || limits.notice_slots > 64 {
-        return wrong("notice_slots", "1 to 64");
-    }
-    if limits.batches_in_flight == 0 || limits.batches_in_flight > 16 || limits.segments_ahead == 0 {
-        return wrong("limits", "1 to 16 batches in flight, at least one segment ahead");
-    }
-    if limits.retention_bytes < geometry.segment_bytes() {
-        return wrong("backup_retention_bytes", "at least one segment");
-    }
-    Ok(())
+    let waits = (Duration::from_millis(1), OptionError::DAY);
+    OptionError::check_time("reservation_limit", options.reservation_limit, waits)?;
+    OptionError::check_time("spin", options.spin, (Duration::ZERO, Duration::from_secs(1)))
 }
 
 pub(super) fn store_options(options: &NodeOptions) -> windlass_store::Options {
