@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 
 use windlass_engine::{
-    Acknowledgement, Command, Config, DurableState, Engine, Heartbeat, Identity, Input as Happened, Limits,
+    Acknowledgement, Command, Config, Configuration, DurableState, Engine, Heartbeat, Identity, Input as Happened, Limits,
     LsnRange, Mark, Message, Notice, Opening, Persisted, Placed, Role, Session, StopReason, Summary, Timing,
     Token, Witness,
 };
@@ -71,7 +71,7 @@ impl Member {
         let config = Config {
             me: ME,
             identity: Identity { incarnation: 1, opening: 1, nonce: 1 },
-            voters: voters.clone(),
+            founding: Configuration::founding(voters.iter().copied()),
             geometry,
             replicated_allowed: size & 4 == 0,
             seed: 1,

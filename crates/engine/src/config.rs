@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use windlass_log::{Epoch, EpochHistory, Geometry, Lsn, MemberId};
 
-use crate::Persisted;
+use crate::{Configuration, Persisted};
 
 /// Who and what this engine is. Nothing here changes while the engine lives.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -13,8 +13,9 @@ pub struct Config {
     pub me: MemberId,
     /// Who this process is, told to every peer in the handshake.
     pub identity: Identity,
-    /// The voters, this member among them, 1 to [`Config::VOTERS_MAX`], each once.
-    pub voters: Vec<MemberId>,
+    /// The configuration that the group began with, while no record of the log has another: 1 to [`Config::VOTERS_MAX`] voters, this member
+    /// among them.
+    pub founding: Configuration,
     /// The segment size of the log.
     pub geometry: Geometry,
     /// Whether the group allows the level `Replicated`. If not, `replicated` never runs ahead of `durable`; if so,
@@ -30,25 +31,11 @@ pub struct Config {
 
 impl Config {
     /// The most voters of a group.
-    pub const VOTERS_MAX: usize = 15;
-
-    /// How many members make a quorum, for commits and for takeovers alike: more than half.
-    #[must_use]
-    pub fn quorum(&self) -> usize {
-        self.voters.len() / 2 + 1
-    }
+    pub const VOTERS_MAX: usize = Configuration::VOTERS_MAX;
 
     pub(crate) fn check(&self) {
-        assert!(
-            (1..=Config::VOTERS_MAX).contains(&self.voters.len()),
-            "a group has 1 to {} voters, not {}",
-            Config::VOTERS_MAX,
-            self.voters.len()
-        );
-        assert!(self.voters.contains(&self.me), "{} is no voter of its own group", self.me);
-        for (index, member) in self.voters.iter().enumerate() {
-            assert!(!self.voters[..index].contains(member), "{member} is a voter twice");
-        }
+        self.founding.check();
+        assert!(self.founding.is_voter(self.me), "{} is no voter of its own group", self.me);
         let t = &self.timing;
         assert!(
             t.heartbeat_ns > 0 && t.suspicion_ns >= 4 * t.heartbeat_ns,

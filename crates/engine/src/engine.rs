@@ -136,7 +136,7 @@ impl Engine {
     #[must_use]
     pub fn new(config: Config, opening: Opening, now: u64) -> Engine {
         config.check();
-        let is_lone = config.voters.len() == 1;
+        let is_lone = config.founding.voters().count() == 1;
         let promised = opening.state.promised;
         let mut engine = Engine {
             core: Core::new(config, opening, now),

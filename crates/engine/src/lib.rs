@@ -30,6 +30,7 @@ extern crate std;
 
 mod command;
 mod config;
+mod configuration;
 mod engine;
 mod history;
 mod input;
@@ -42,6 +43,10 @@ pub use command::{
     Command, Event, PeerStatus, Refusal, Role, Session, Stall, StallCause, StopReason, Token, Undecided,
 };
 pub use config::{Config, DurableState, Identity, Limits, Opening, PeerRecord, Timing};
+pub use configuration::{
+    CONFIGURATION_BYTES_MAX, CONFIGURATION_VERSION, Change, ChangeError, Configuration,
+    ConfigurationDecodeError, MemberEntry, QuorumError, Quorums, Standing,
+};
 pub use engine::{Engine, PeerMarks, Status};
 pub use input::Input;
 pub use message::{

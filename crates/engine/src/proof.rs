@@ -17,9 +17,13 @@ impl FenceQuorum {
     ///
     /// # Panics
     ///
-    /// If they are no quorum of the voters: the caller counted wrong.
+    /// If they are no takeover quorum of the voters: the caller counted wrong.
     pub(crate) fn new(epoch: Epoch, promised: Vec<MemberId>, quorum: usize) -> FenceQuorum {
-        assert!(promised.len() >= quorum, "{} promises fence nothing, {quorum} are needed", promised.len());
+        assert!(
+            promised.len() >= quorum,
+            "R-20: {} promises fence nothing, a takeover quorum is {quorum}",
+            promised.len()
+        );
         FenceQuorum { epoch, promised }
     }
 

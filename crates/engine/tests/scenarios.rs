@@ -44,6 +44,8 @@ scenarios! {
     kind_52_a_fork_below_the_trim_point
     kind_55_another_disk_under_an_old_name
     large_batches_end_on_record_ends
+    quorums_of_three_and_one
+    quorums_of_two_and_four
     r13_credits_and_batching
     r14_levels_and_the_start_record
     r15_pending_work_that_stands_still_is_silence

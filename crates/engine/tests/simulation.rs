@@ -8,7 +8,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use windlass_engine::{Input, Limits};
+use windlass_engine::{Input, Limits, Quorums};
 use windlass_log::{Geometry, Lsn, MemberId};
 
 mod sim;
@@ -32,7 +32,16 @@ fn setting(seed: u64) -> Setting {
         flush_lag_bytes: [4096, 1 << 20][rng.index(2)],
     };
     let geometry = Geometry::new(64 << 10).unwrap();
-    Setting { members, replicated_allowed, limits, geometry, misplace: !replicated_allowed && rng.chance(20) }
+    let misplace = !replicated_allowed && rng.chance(20);
+    // Half of the runs with majorities, the others with sizes of their own. A write quorum of one would promise nothing where a medium is lost.
+    let sizes: &[(u8, u8)] = if members == 3 {
+        &[(3, 1), (2, 2), (2, 3), (3, 2)]
+    } else {
+        &[(2, 4), (4, 2), (3, 3), (5, 1), (3, 4)]
+    };
+    let (write, takeover) = sizes[rng.index(sizes.len())];
+    let quorums = if rng.chance(50) { Quorums::Majority } else { Quorums::Sizes { write, takeover } };
+    Setting { members, replicated_allowed, quorums, limits, geometry, misplace }
 }
 
 struct Outcome {

@@ -252,7 +252,9 @@ impl Sim {
         let config = Config {
             me: MemberId(id),
             identity,
-            voters: (0..MEMBERS).map(|at| MemberId(u8::try_from(at).unwrap())).collect(),
+            founding: windlass_engine::Configuration::founding(
+                (0..MEMBERS).map(|at| MemberId(u8::try_from(at).unwrap())),
+            ),
             geometry: Geometry::new(SEGMENT_BYTES).unwrap(),
             replicated_allowed: false,
             seed: self.random.next(),

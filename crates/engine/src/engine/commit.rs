@@ -7,7 +7,7 @@ use windlass_log::Lsn;
 use super::Engine;
 use crate::{Command, CommitProof, Mark, Persisted, Placed};
 
-/// The highest value that `quorum` of the members have reached.
+/// The highest value that `quorum` of the members, a write quorum, have reached.
 fn reached<T: Ord + Copy>(mut members: Vec<T>, quorum: usize) -> Option<T> {
     members.sort_unstable_by(|a, b| b.cmp(a));
     members.get(quorum - 1).copied()
@@ -16,7 +16,7 @@ fn reached<T: Ord + Copy>(mut members: Vec<T>, quorum: usize) -> Option<T> {
 impl Engine {
     /// Counts again, after anything that a watermark depends on has moved.
     pub(super) fn count_commits(&mut self) {
-        let quorum = self.core.config.quorum();
+        let quorum = self.core.config.founding.write_quorum();
         let Some(tenure) = &mut self.tenure else { return };
         let Some(start_end) = tenure.start_end else { return };
         let mut placed: Vec<Placed> = tenure.peers.values().map(|peer| peer.placed()).collect();

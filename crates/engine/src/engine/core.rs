@@ -146,7 +146,7 @@ impl Core {
 
     /// The voters other than this member.
     pub(super) fn others(&self) -> alloc::vec::Vec<MemberId> {
-        self.config.voters.iter().copied().filter(|member| *member != self.config.me).collect()
+        self.config.founding.voters().filter(|member| *member != self.config.me).collect()
     }
 
     /// Starts a flush up to the tail unless one is in flight.

@@ -77,7 +77,7 @@ fn judge(
     peer: MemberId,
     identity: Identity,
 ) -> Result<(), Refusal> {
-    if peer == core.me() || !core.config.voters.contains(&peer) {
+    if peer == core.me() || !core.config.founding.is_voter(peer) {
         return Err(Refusal::NotAMember);
     }
     let Some(known) = core.state.peers.iter().find(|record| record.member == peer) else {

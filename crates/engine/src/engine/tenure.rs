@@ -267,7 +267,7 @@ impl Engine {
         let suspicion_ns = self.core.config.timing.suspicion_ns;
         let silent = |peer: &Peer| now >= peer.heard_at.saturating_add(suspicion_ns);
         let heard = 1 + tenure.peers.values().filter(|peer| !silent(peer)).count();
-        if heard < self.core.config.quorum() {
+        if heard < self.core.config.founding.write_quorum() {
             return self.step_down(StopReason::NoQuorum);
         }
         let hung = |peer: &&MemberId| tenure.peers[peer].is_hung(suspicion_ns, now);

@@ -1,7 +1,7 @@
 //! Runs a scenario file: what goes into one engine, line by line, and what must come out.
 //!
 //! ```text
-//!  group m0 m1 m2 [replicated]      the voters; this member is the first
+//!  group m0 m1 m2 [replicated] [quorums W/T]   the voters; this member is the first
 //!  set notice_slots 2               a limit other than the default (before `open`)
 //!  open tail 4096 [promised E] [history E@L,E@L] [mark L] [trimmed L] [lost]
 //!  include common/primary.txt       run that file's inputs, and do not show what comes out
@@ -18,7 +18,8 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use windlass_engine::{
-    Command, Config, DurableState, Engine, Identity, Limits, Opening, Persisted, StallCause, Timing,
+    Command, Config, Configuration, DurableState, Engine, Identity, Limits, Opening, Persisted, StallCause,
+    Timing,
 };
 use windlass_log::{Geometry, Lsn, MemberId};
 
@@ -65,7 +66,7 @@ impl Runner {
         let config = Config {
             me: MemberId(0),
             identity: Identity { incarnation: 100, opening: 1, nonce: 1 },
-            voters: Vec::new(),
+            founding: Configuration::unknown(),
             geometry: Geometry::new(64 << 10).unwrap(),
             replicated_allowed: false,
             seed: 7,
@@ -99,8 +100,10 @@ impl Runner {
         match words.next_if_any() {
             None | Some("#") => return Vec::new(),
             Some("group") => {
-                self.config.voters = words.members();
-                self.config.me = self.config.voters[0];
+                let voters = words.members();
+                self.config.me = voters[0];
+                let sizes = words.sizes_after("quorums").unwrap_or_default();
+                self.config.founding = Configuration::founding(voters).with_quorums(sizes).unwrap();
                 self.config.replicated_allowed = words.flag("replicated");
             }
             Some("set") => self.set(&mut words),

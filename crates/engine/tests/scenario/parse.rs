@@ -1,8 +1,8 @@
 //! Words of a scenario line into inputs.
 
 use windlass_engine::{
-    Acknowledgement, Heartbeat, Identity, Input, LsnRange, Mark, Message, Notice, Persisted, Placed, Session,
-    StopReason, Summary, Token, Witness,
+    Acknowledgement, Heartbeat, Identity, Input, LsnRange, Mark, Message, Notice, Persisted, Placed, Quorums,
+    Session, StopReason, Summary, Token, Witness,
 };
 use windlass_log::{Epoch, EpochHistory, Lsn, MemberId};
 
@@ -111,6 +111,16 @@ impl<'a> Words<'a> {
 
     pub fn lsn_after(&mut self, name: &str) -> Option<Lsn> {
         self.after(name).map(|word| Lsn(word.parse().unwrap_or_else(|_| self.fail("no LSN"))))
+    }
+
+    /// The sizes behind this word: `3/1` is a write quorum of 3 and a takeover quorum of 1.
+    pub fn sizes_after(&mut self, name: &str) -> Option<Quorums> {
+        self.after(name).map(|word| {
+            let sizes = word.split_once('/').and_then(|(write, takeover)| {
+                Some(Quorums::Sizes { write: write.parse().ok()?, takeover: takeover.parse().ok()? })
+            });
+            sizes.unwrap_or_else(|| self.fail("sizes are 3/1"))
+        })
     }
 
     pub fn epoch_after(&mut self, name: &str) -> Option<Epoch> {

@@ -5,8 +5,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use windlass_engine::{
-    Acknowledgement, Command, Config, DurableState, Engine, Event, Heartbeat, Identity, Input, Limits,
-    LsnRange, Message, Notice, Opening, Persisted, Placed, Role, Session, Status, StopReason, Timing, Token,
+    Acknowledgement, Command, Config, Configuration, DurableState, Engine, Event, Heartbeat, Identity, Input,
+    Limits, LsnRange, Message, Notice, Opening, Persisted, Placed, Quorums, Role, Session, Status,
+    StopReason, Timing, Token,
 };
 use windlass_log::{Epoch, Geometry, Lsn, MemberId};
 
@@ -22,6 +23,7 @@ pub const MS: u64 = 1_000_000;
 pub struct Setting {
     pub members: u8,
     pub replicated_allowed: bool,
+    pub quorums: Quorums,
     pub limits: Limits,
     pub geometry: Geometry,
     /// Bytes of a batch may land elsewhere.
@@ -277,7 +279,9 @@ impl World {
         let config = Config {
             me: node.id,
             identity: node.identity,
-            voters: (0..self.setting.members).map(MemberId).collect(),
+            founding: Configuration::founding((0..self.setting.members).map(MemberId))
+                .with_quorums(self.setting.quorums)
+                .unwrap(),
             geometry,
             replicated_allowed: self.setting.replicated_allowed,
             seed,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass::driver::{Driver, DriverOptions, Parts};
-use windlass::engine::{Config, Identity, Status};
+use windlass::engine::{Config, Configuration, Identity, Status};
 use windlass::{Level, Log, LogId, Lsn, MemberId, NodeReader};
 use windlass_log::Geometry;
 use windlass_store::disk::Errno;
@@ -217,7 +217,7 @@ impl World {
         let config = Config {
             me: MemberId(member.id),
             identity,
-            voters: (0..self.setting.members).map(MemberId).collect(),
+            founding: Configuration::founding((0..self.setting.members).map(MemberId)),
             geometry: Geometry::new(SEGMENT_BYTES).expect("a power of two"),
             replicated_allowed: self.setting.replicated_allowed,
             seed: self.random.number(),

@@ -558,7 +558,7 @@ where
     /// The other voters.
     pub(crate) fn others(&self) -> Vec<MemberId> {
         let config = self.engine.config();
-        config.voters.iter().copied().filter(|voter| *voter != config.me).collect()
+        config.founding.voters().filter(|voter| *voter != config.me).collect()
     }
 
     /// Whether anybody waits for a commit.

@@ -76,7 +76,8 @@ pub(super) struct News {
 
 impl News {
     pub(super) fn new(config: &Config, now: u64) -> News {
-        News::of(config.me, &config.voters, config.quorum(), config.timing.suspicion_ns, now)
+        let voters: Vec<MemberId> = config.founding.voters().collect();
+        News::of(config.me, &voters, config.founding.useful_quorum(), config.timing.suspicion_ns, now)
     }
 
     fn of(me: MemberId, voters: &[MemberId], quorum: usize, suspicion_ns: u64, now: u64) -> News {

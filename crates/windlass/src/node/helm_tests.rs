@@ -48,7 +48,7 @@ fn helm(folder: &std::path::Path) -> Arc<TestHelm> {
     let config = Config {
         me,
         identity: Identity { incarnation: around.incarnation, opening: 1, nonce: 1 },
-        voters: vec![me],
+        founding: windlass_engine::Configuration::founding([me]),
         geometry: Geometry::new(SEGMENT_BYTES).unwrap(),
         replicated_allowed: false,
         seed: 5,

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use slog::{Logger, info, o};
-use windlass_engine::{Config, Identity};
+use windlass_engine::{Config, Configuration, Identity};
 use windlass_fabric::Fabric;
 use windlass_log::{Geometry, MemberId};
 use windlass_store::disk::{Disk, RealDisk};
@@ -177,7 +177,7 @@ fn assemble<F: Fabric>(
     let config = Config {
         me: options.me,
         identity,
-        voters: options.members.iter().map(|member| member.id).collect(),
+        founding: Configuration::founding(options.members.iter().map(|member| member.id)),
         geometry: store.geometry(),
         replicated_allowed: options.replicated,
         seed: random_u64()?,

@@ -67,9 +67,9 @@ pub(super) fn choose(
             None => counted += 1,
         }
     }
-    let all_answered = promises.len() == config.voters.len();
+    let all_answered = config.founding.voters().all(|voter| promises.contains_key(&voter));
     match why {
-        Some(why) if counted < config.quorum() => match why {
+        Some(why) if counted < config.founding.takeover_quorum() => match why {
             Undecided::MemoryLost if all_answered => Ok(member),
             Undecided::MemoryLost
             | Undecided::MarkNotReached { .. }

@@ -101,7 +101,7 @@ impl Engine {
     }
 
     pub(super) fn count_promises(&mut self) {
-        let quorum = self.core.config.quorum();
+        let quorum = self.core.config.founding.takeover_quorum();
         let Some(Candidacy { phase: Phase::Fence, epoch, promises, .. }) = &self.candidacy else { return };
         if promises.len() >= quorum {
             let fence = FenceQuorum::new(*epoch, promises.keys().copied().collect(), quorum);

@@ -114,7 +114,7 @@ impl Engine {
 
     fn count_votes(&mut self) {
         if let Some(Candidacy { phase: Phase::PreVote { granted, .. }, .. }) = &self.candidacy
-            && granted.len() >= self.core.config.quorum()
+            && granted.len() >= self.core.config.founding.useful_quorum()
         {
             self.candidacy = None;
             self.campaign();
