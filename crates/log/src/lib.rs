@@ -6,7 +6,7 @@
 //! * its bytes: [`RecordHeader`], [`batch_items`], [`Chain`], [`SegmentHeader`], [`EpochHistory`], [`Superblock`];
 //! * [`Memory`], the one type for memory that others change under us;
 //! * the append hand-off between producers and the pump: [`Handoff`], [`Reservation`], [`Drain`];
-//! * reading an [`Image`]: [`Scan`], and recovery's verdict over it: [`judge`].
+//! * reading an [`Image`]: [`Scan`], and recovery's verdict over it: [`judge`], by the decision table: [`Facts`], [`Row`].
 //!
 //! What does not: no IO, no clock, no threads.
 #![no_std]
@@ -19,6 +19,7 @@ extern crate std;
 mod batch;
 mod bytes;
 mod chain;
+mod decision;
 #[cfg(all(test, not(loom)))]
 mod format_tests;
 mod handoff;
@@ -42,6 +43,10 @@ mod verdict;
 
 pub use batch::{BatchError, BatchItems, batch_items, frame_bytes};
 pub use chain::Chain;
+pub use decision::{
+    Action, Class, CleanMark, Facts, Found, Going, Holder, Older, Onward, OpenMode, Place, Rewrite, Row,
+    Superblocks,
+};
 pub use handoff::{
     Appended, Drain, DrainError, DrainState, Drained, Handoff, Reservation, ReserveError, Tenure,
 };
@@ -61,4 +66,4 @@ pub use superblock::{
     CONFIGURATION_BYTES_MAX, NoSuperblock, SUPERBLOCK_ALIGN, SUPERBLOCK_BYTES_MAX, Superblock,
     SuperblockEncodeError, SuperblockError, newest,
 };
-pub use verdict::{Action, Class, Extent, Marks, OpenMode, Row, Verdict, judge};
+pub use verdict::{Extent, Marks, Verdict, judge};

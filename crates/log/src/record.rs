@@ -207,6 +207,13 @@ impl RecordHeader {
         bytes_of(self.words(key, self.kind.number()))
     }
 
+    /// The header with a kind that this version need not know, as a later one would write it: for tests of what is made of such a record.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn encode_of_kind(&self, key: &EpochKey, kind: u8) -> [u8; HEADER] {
+        bytes_of(self.words(key, kind))
+    }
+
     /// The header as four words, with any number for the kind. Kept as words on the hot path: bytes put one by one and loaded as words again
     /// cost a store-forwarding stall each.
     #[inline]

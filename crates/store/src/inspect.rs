@@ -12,10 +12,11 @@ use windlass_log::{
 };
 
 use crate::disk::{Access, Disk};
+use crate::examine::{self, Identified, judge_folder_visiting};
 use crate::folder;
 use crate::image::{Files, OpenFile};
 use crate::names;
-use crate::open::{self, Identified, OpenError, judge_folder_visiting};
+use crate::open::OpenError;
 use crate::read::{RUN_RECORDS, ReadError};
 
 /// A log's folder, opened for reading.
@@ -101,7 +102,7 @@ impl<D: Disk> Inspection<D> {
     ///
     /// [`OpenError::NoLog`], [`OpenError::Superblock`], [`OpenError::ForeignLog`], [`OpenError::Disk`].
     pub fn open(disk: D, log_id: Option<LogId>) -> Result<Inspection<D>, OpenError> {
-        let Identified { file, now, geometry, .. } = open::identify(&disk, Access::Read, log_id)?;
+        let Identified { file, now, geometry, .. } = examine::identify(&disk, Access::Read, log_id)?;
         Ok(Inspection { disk, file, geometry, superblock: now })
     }
 

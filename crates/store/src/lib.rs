@@ -19,6 +19,7 @@ mod counters;
 mod create;
 pub mod disk;
 mod error;
+mod examine;
 mod flush;
 mod folder;
 mod image;

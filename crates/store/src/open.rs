@@ -16,17 +16,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 use windlass_log::{
-    Action, Chain, Class, Epoch, EpochStart, Extent, Geometry, HistoryError, LogId, Lsn, Marks, NoSuperblock,
-    OpenMode, Record, SEGMENT_HEADER, SEGMENT_HEADER_BYTES, Salt, ScanError, SegmentHeader,
-    SegmentHeaderError, Shape, Superblock, SuperblockEncodeError, Verdict, judge,
+    Action, Chain, Class, Epoch, EpochStart, Geometry, Going, HistoryError, Holder, LogId, Lsn, NoSuperblock,
+    Onward, OpenMode, Place, Rewrite, Row, SEGMENT_HEADER_BYTES, Salt, SegmentHeader, SegmentHeaderError,
+    Superblock, SuperblockEncodeError, Verdict,
 };
 
 use crate::counters::Counting;
 use crate::disk::{Access, Disk, DiskFile, Errno, Filesystem};
 use crate::error::{At, DiskCall, DiskError};
+use crate::examine::{self, Examined, Identified, examine, header_of, identify};
 use crate::folder::{self, Listing};
-use crate::image::Files;
-use crate::inspect::stop_offset;
 use crate::names;
 use crate::options::{CopiedFolder, Options, Surroundings, Vouch};
 use crate::pool::{Free, NOT_NAMING, Pool};
@@ -45,6 +44,8 @@ pub struct Opened {
     pub chain: Option<Chain>,
     /// What recovery found before it changed anything.
     pub verdict: Verdict,
+    /// What it wrote so that the log can go on.
+    pub onward: Onward,
     /// Whether the last stop was clean.
     pub clean: bool,
     /// Whether the machine was booted since, without a clean stop: what was not flushed is gone.
@@ -191,6 +192,31 @@ pub enum OpenError {
     Disk(#[from] DiskError),
 }
 
+impl OpenError {
+    /// The row of the decision table (DESIGN.md section 6.1) that refused; `None` where the log was not judged: it is in use, the filesystem is no good, a call failed.
+    #[must_use]
+    pub fn row(&self) -> Option<Row> {
+        match self {
+            OpenError::NoLog { .. } => Some(Row::NoLog),
+            OpenError::SuperblockMissing { .. } => Some(Row::SuperblockMissing),
+            OpenError::Superblock { cause, .. } => Some(examine::unusable(cause).row()),
+            OpenError::ForeignLog { .. } => Some(Row::OtherLog),
+            OpenError::Copied { .. } => Some(Row::FolderCopied),
+            OpenError::SegmentFile { .. } | OpenError::SegmentNoFile { .. } => Some(Row::SegmentMisfit),
+            OpenError::SegmentMissing { .. } => Some(Row::OlderSegmentMissing),
+            OpenError::SegmentHeader { .. } => Some(Row::OlderSegmentDamaged),
+            OpenError::Refused { verdict, .. } => Some(verdict.row),
+            OpenError::InUse { .. }
+            | OpenError::Filesystem { .. }
+            | OpenError::Salvage
+            | OpenError::History(_)
+            | OpenError::Encode(_)
+            | OpenError::Memory { .. }
+            | OpenError::Disk(_) => None,
+        }
+    }
+}
+
 /// What is wrong with a segment's header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadHeader {
@@ -222,49 +248,6 @@ fn remedy(verdict: &Verdict) -> &'static str {
 
 pub(crate) fn holder_text(holder: Option<u32>) -> impl fmt::Display {
     holder.map_or_else(|| "another process".to_owned(), |process| format!("process {process}"))
-}
-
-/// The superblock of a folder, identified.
-pub(crate) struct Identified<D: Disk> {
-    pub(crate) file: D::File,
-    pub(crate) now: Superblock,
-    pub(crate) geometry: Geometry,
-    pub(crate) copies: superblock::Copies,
-}
-
-/// Opens and reads the superblock.
-pub(crate) fn identify<D: Disk>(
-    disk: &D,
-    access: Access,
-    expected: Option<LogId>,
-) -> Result<Identified<D>, OpenError> {
-    let file = match superblock::open(disk, access) {
-        Ok(file) => file,
-        Err(error) if error.errno == Errno::NOENT => {
-            let (folder, listing) = (disk.path().to_path_buf(), folder::list(disk)?);
-            if !listing.segments.is_empty() {
-                // Making a log names its superblock before its first segment, so none is left of that.
-                return Err(OpenError::SuperblockMissing { folder });
-            }
-            let empty = disk.list().at(DiskCall::List, disk.path(), "")?.is_empty();
-            return Err(OpenError::NoLog { folder, empty });
-        }
-        Err(error) => return Err(error.into()),
-    };
-    let copies = superblock::read(disk, &file)?;
-    let newest = copies.newest();
-    let now =
-        newest.map_err(|cause| OpenError::Superblock { file: disk.path().join(names::SUPERBLOCK), cause })?;
-    match expected {
-        Some(expected) if expected != now.log_id => {
-            Err(OpenError::ForeignLog { folder: disk.path().to_path_buf(), expected, found: now.log_id })
-        }
-        Some(_) | None => {
-            let geometry =
-                Geometry::new(now.segment_bytes).expect("a superblock that was decoded has a segment size");
-            Ok(Identified { file, now, geometry, copies })
-        }
-    }
 }
 
 impl<D: Disk> Store<D> {
@@ -299,14 +282,16 @@ pub(crate) fn open_locked<D: Disk>(
     let filesystem = folder::check_filesystem(&disk, options.unsafe_filesystem)?
         .map_err(|filesystem| OpenError::Filesystem { folder: disk.path().to_path_buf(), filesystem })?;
     let Identified { file, now, geometry, copies } = identify(&disk, Access::ReadWrite, options.log_id)?;
-    let place = folder::place_of(file.identity().at(DiskCall::Stat, disk.path(), names::SUPERBLOCK)?);
-    let copied = place != now.place;
-    let lone = now.configuration.is_empty();
-    if copied && !lone && options.copied_folder == CopiedFolder::Judge {
-        return Err(OpenError::Copied { folder: disk.path().to_path_buf(), log_id: now.log_id });
-    }
-    let listing = folder::list(&disk)?;
-    let verdict = examine(&disk, &now, geometry, &listing, options)?;
+    let fingerprint = folder::place_of(file.identity().at(DiskCall::Stat, disk.path(), names::SUPERBLOCK)?);
+    let holder = examine::holder_of(&now);
+    let place = match (fingerprint == now.place, options.copied_folder) {
+        (true, _) => Place::Own,
+        (false, CopiedFolder::Judge) => Place::Copy,
+        (false, CopiedFolder::TakeOver) => Place::CopyToTakeOver,
+    };
+    let copied = place != Place::Own;
+    let mut listing = folder::list(&disk)?;
+    let Examined { verdict, action } = examine(&disk, &now, geometry, &listing, place, options)?;
 
     // From here on the folder is changed. First its names: a process that died may have seen names that never reached the medium (kind 30).
     disk.sync_folder().at(DiskCall::SyncFolder, disk.path(), "")?;
@@ -315,121 +300,51 @@ pub(crate) fn open_locked<D: Disk>(
     }
     let clean = now.clean.is_some();
     let tail = verdict.tail();
-    let cut = verdict.action(options.mode) == Action::Cut;
+    let cut = action == Action::Cut;
     if cut {
         destroy_torn(&disk, geometry, tail)?;
     }
     let mut next = now.clone();
-    // A lone log also needs a new epoch where the scan met nothing to take the chain from.
-    let unsettled = !clean || copied || (lone && verdict.chain.is_none());
+    let onward = Going { holder, clean, copied, chain: verdict.chain.is_some() }.row();
+    let unsettled = onward.settles();
     if unsettled {
-        settle(&mut next, tail, around, place, lone, copied)?;
+        settle(&mut next, tail, around, fingerprint, onward)?;
         next.generation += 1;
     }
     let memory_lost = !clean && now.boot_id != around.boot_id;
+    let lone = holder == Holder::Lone;
     let epoch = if lone { next.history.last().map(|last| last.epoch) } else { None };
     let begun = next.history.last().filter(|last| last.start == tail);
     let begin = |last: EpochStart| Chain::begin(&Salt::new(next.log_id).key(last.epoch), tail);
     let chain = begun.map(begin).or(verdict.chain);
-    let rewrite_from = if clean { tail } else { now.persisted };
+    let rewrite = match onward.rewrite() {
+        Rewrite::Nothing => tail..tail,
+        Rewrite::FromMark => now.persisted..tail,
+        Rewrite::FromTrim => now.trimmed..forget_ahead(&disk, geometry, tail, &mut listing)?,
+    };
     let persisted = if unsettled { now.persisted } else { tail };
     let unvouched =
-        if unsettled { Some(Unvouched { rewrite_from, tail, bytes: next.encode()?, next }) } else { None };
+        if unsettled { Some(Unvouched { rewrite, tail, bytes: next.encode()?, next }) } else { None };
     let control = Control { file, now };
     let later = options.vouch == Vouch::Later && lone && !copied;
     let boot_id = around.boot_id;
     let recovered =
         Recovered { geometry, tail, persisted, control, listing, unvouched, boot_id, device_bytes_before };
     let (store, rewritten_bytes) = assemble(disk, lock, options, recovered, later)?;
-    let opened =
-        Opened { tail, chain, verdict, clean, memory_lost, copied, cut, rewritten_bytes, epoch, filesystem };
-    Ok((store, opened))
-}
-
-/// Judges what is there; changes nothing.
-pub(crate) fn examine<D: Disk>(
-    disk: &D,
-    now: &Superblock,
-    geometry: Geometry,
-    listing: &Listing,
-    options: &Options,
-) -> Result<Verdict, OpenError> {
-    listing.check(disk.path(), geometry)?;
-    let extent = if options.mode == OpenMode::Strict { Extent::Whole } else { options.extent };
-    let mut verdict = judge_folder(disk, now, geometry, extent)?;
-    let lone = now.configuration.is_empty();
-    if verdict.chain.is_none() && !lone && verdict.tail() > now.trimmed && extent == Extent::FromMark {
-        verdict = judge_folder(disk, now, geometry, Extent::Whole)?;
-    }
-    let lsn = verdict.stop.lsn;
-    if verdict.action(options.mode) == Action::Refuse {
-        let file = disk.path().join(names::segment(geometry, geometry.segment_of(lsn)));
-        let offset = stop_offset(geometry, &verdict.stop);
-        return Err(OpenError::Refused { file, offset, verdict: Box::new(verdict) });
-    }
-    // Segments that the verdict did not look into must at least be there, and what they say they are.
-    for number in geometry.segment_of(now.trimmed)..geometry.segment_of(verdict.from.min(lsn)) {
-        let (base, name) = (geometry.base(number), names::segment(geometry, number));
-        if !listing.segments.contains_key(&base) {
-            return Err(OpenError::SegmentMissing { file: disk.path().join(name), base });
-        }
-        if let Err(cause) = header_of(disk, geometry, number, now.log_id)? {
-            return Err(OpenError::SegmentHeader { file: disk.path().join(name), base, cause });
-        }
-    }
-    Ok(verdict)
-}
-
-/// The log's verdict on the folder's image.
-pub(crate) fn judge_folder<D: Disk>(
-    disk: &D,
-    now: &Superblock,
-    geometry: Geometry,
-    extent: Extent,
-) -> Result<Verdict, OpenError> {
-    judge_folder_visiting(disk, now, geometry, extent, |_| {})
-}
-
-/// As [`judge_folder`], showing each whole record that is looked at.
-pub(crate) fn judge_folder_visiting<D: Disk>(
-    disk: &D,
-    now: &Superblock,
-    geometry: Geometry,
-    extent: Extent,
-    visit: impl FnMut(&Record<'_>),
-) -> Result<Verdict, OpenError> {
-    let shape = Shape { geometry, log_id: now.log_id, history: now.history.clone() };
-    let marks =
-        Marks { trimmed: now.trimmed, persisted: now.persisted, clean: now.clean, member: now.member };
-    let mut open = None;
-    judge(&mut Files::new(disk, geometry, &mut open), &shape, &marks, extent, visit).map_err(|error| {
-        match error {
-            ScanError::Image { error, .. } => OpenError::Disk(error),
-            // A scan for a verdict never needs more than its first buffer.
-            ScanError::Memory { lsn, bytes } => OpenError::Memory { lsn, bytes },
-        }
-    })
-}
-
-/// Whether a segment's file begins with the header that it must have.
-fn header_of<D: Disk>(
-    disk: &D,
-    geometry: Geometry,
-    number: u64,
-    log_id: LogId,
-) -> Result<Result<(), BadHeader>, DiskError> {
-    let name = names::segment(geometry, number);
-    let file = disk.open(&name, Access::Read).at(DiskCall::Open, disk.path(), &name)?;
-    let mut bytes = [0; SEGMENT_HEADER];
-    let count = file.read_at(&mut bytes, 0).at(DiskCall::Read, disk.path(), &name)?;
-    let header = match SegmentHeader::decode(&bytes[..count]) {
-        Ok(header) => header,
-        Err(error) => return Ok(Err(error.into())),
+    let opened = Opened {
+        tail,
+        chain,
+        verdict,
+        onward,
+        clean,
+        memory_lost,
+        copied,
+        cut,
+        rewritten_bytes,
+        epoch,
+        filesystem,
     };
-    let right = header.log_id == log_id
-        && header.base == geometry.base(number)
-        && header.segment_bytes == geometry.segment_bytes();
-    Ok(if right { Ok(()) } else { Err(BadHeader::Other(header)) })
+    Ok((store, opened))
 }
 
 /// What the superblock is to say of a log that was recovered: everything up to the tail is on the medium now; a lone log goes on in a new epoch.
@@ -437,22 +352,21 @@ fn settle(
     next: &mut Superblock,
     tail: Lsn,
     around: &Surroundings,
-    place: u64,
-    lone: bool,
-    copied: bool,
+    fingerprint: u64,
+    onward: Onward,
 ) -> Result<(), OpenError> {
     // written down with the boot that makes it invisible, or a crash right here would hide that memory was lost.
     if next.clean.is_none() && next.boot_id != around.boot_id {
-        next.caught_up &= lone;
+        next.caught_up &= examine::holder_of(next) == Holder::Lone;
     }
     next.persisted = tail;
     next.clean = None;
     next.boot_id = around.boot_id;
-    next.place = place;
-    if copied {
+    next.place = fingerprint;
+    if onward.reincarnates() {
         next.incarnation = around.incarnation;
     }
-    if lone {
+    if onward.begins_epoch() {
         let epoch = next.promised.next_for(next.member);
         next.history.extend(epoch, tail)?;
         next.promised = epoch;
@@ -500,6 +414,29 @@ pub(crate) fn rewrite_in_place<D: Disk>(
         file.sync().at(DiskCall::Sync, disk.path(), &name)?;
     }
     Ok(rewritten)
+}
+
+/// In a copied folder, whatever holds no log goes, durably: who copied it may have left holes in it, which must not be mapped (kind 20), or it may not have reached the medium.
+/// Answers the end of the tail's segment, up to where the copy is to be written again for the same reasons.
+fn forget_ahead<D: Disk>(
+    disk: &D,
+    geometry: Geometry,
+    tail: Lsn,
+    listing: &mut Listing,
+) -> Result<Lsn, DiskError> {
+    let next = geometry.base(geometry.segment_of(tail) + 1);
+    let ahead = listing
+        .segments
+        .split_off(&next)
+        .into_keys()
+        .map(|base| names::segment(geometry, geometry.segment_of(base)));
+    let free = std::mem::take(&mut listing.free).into_keys().map(names::free);
+    for name in ahead.chain(free) {
+        disk.remove(&name).at(DiskCall::Remove, disk.path(), &name)?;
+    }
+    disk.sync_folder().at(DiskCall::SyncFolder, disk.path(), "")?;
+    let there = listing.segments.contains_key(&geometry.base(geometry.segment_of(tail)));
+    Ok(if there { next } else { tail })
 }
 
 /// Destroys what is left of the record at the tail, so that nothing that is appended later can make it whole (kind 4).

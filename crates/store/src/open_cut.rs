@@ -6,11 +6,12 @@
 
 use std::path::PathBuf;
 
-use windlass_log::{Extent, Lsn, OpenMode, RECORD_ALIGN, StopReason};
+use windlass_log::{Extent, Lsn, OpenMode, Place, RECORD_ALIGN, StopReason};
 
 use crate::disk::{Access, Disk};
+use crate::examine::{Identified, examine, identify};
 use crate::folder;
-use crate::open::{Identified, OpenError, Opened, destroy_torn, examine, identify, open_locked};
+use crate::open::{OpenError, Opened, destroy_torn, open_locked};
 use crate::options::{Options, Surroundings};
 use crate::store::Store;
 use crate::superblock;
@@ -109,8 +110,8 @@ fn cut_closed<D: Disk>(disk: &D, options: &Options, lsn: Lsn) -> Result<(), Open
     // Not in the strict mode: what is torn right at the cut is what goes.
     let below = Options { mode: OpenMode::Tail, extent, ..*options };
     let listing = folder::list(disk).map_err(OpenError::from)?;
-    let verdict = match examine(disk, &next, geometry, &listing, &below) {
-        Ok(verdict) => verdict,
+    let verdict = match examine(disk, &next, geometry, &listing, Place::Own, &below) {
+        Ok(examined) => examined.verdict,
         Err(OpenError::Refused { verdict, .. }) if straddles(&verdict.stop.reason, lsn) => {
             return Err(OpenCutError::InsideRecord { lsn });
         }

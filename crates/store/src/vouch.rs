@@ -8,6 +8,7 @@
 //! * no memory is given out: the pages that are written again end behind the tail, and what was appended there meanwhile would be lost;
 //! * a failure is final for this opening, like that of any flush (kind 24).
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -21,8 +22,8 @@ use crate::superblock;
 
 /// What is left of an opening.
 pub(crate) struct Unvouched {
-    /// From here to the tail no mark vouches for what was found.
-    pub(crate) rewrite_from: Lsn,
+    /// No mark vouches for what was found here.
+    pub(crate) rewrite: Range<Lsn>,
     /// The end of the log as it was found.
     pub(crate) tail: Lsn,
     /// What the superblock is to say then.
@@ -73,7 +74,7 @@ impl<D: Disk> Store<D> {
     }
 
     fn vouch_for(&self, rest: &Unvouched) -> Result<u64, DiskError> {
-        let rewritten = rewrite_in_place(&self.disk, self.geometry, rest.rewrite_from, rest.tail)?;
+        let rewritten = rewrite_in_place(&self.disk, self.geometry, rest.rewrite.start, rest.rewrite.end)?;
         let mut control = locked(&self.superblock);
         superblock::write_both(&self.disk, &control.file, &rest.bytes)?;
         control.now = rest.next.clone();

@@ -168,10 +168,20 @@ fn counts(report: &VerifyReport) -> String {
 /// What a row of recovery's decision table means.
 fn words(row: Row) -> &'static str {
     match row {
+        Row::NoLog => "there is no log",
+        Row::SuperblockMissing => "there are segments and no superblock",
+        Row::SuperblockDamaged => "neither copy of the superblock is whole",
+        Row::SuperblockForeign => "the superblock is of another version, or its copies are of two members",
+        Row::OtherLog => "it is another log",
+        Row::FolderCopied => "it is a copy of a member's folder",
+        Row::SegmentMisfit => "a segment's file has a wrong length or name",
+        Row::OlderSegmentMissing => "a segment is missing",
+        Row::OlderSegmentDamaged => "a segment has lost its header",
         Row::ForeignSegment => "a segment belongs to another log or a later version",
         Row::LaterVersion => "a record is of a later version, which this one does not know",
         Row::ChainBroken => "the records before a segment are not those that it followed",
         Row::HistoryGap => "the superblock's list of epochs does not cover the log",
+        Row::HistoryLost => "the superblock's list of epochs is empty, though it says that there was a log",
         Row::NeverLed => "whole: no epoch has begun in it yet, so that it has no records",
         Row::RecordDamaged => "a record that was durable no longer holds",
         Row::SegmentLost => "a segment that held durable records is gone or has lost its header",

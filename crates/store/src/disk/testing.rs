@@ -285,6 +285,21 @@ impl TestDisk {
         TestDisk::with(names, inodes, next)
     }
 
+    /// As [`TestDisk::copied`], just now: bytes and names of the copy are in the page cache alone.
+    #[must_use]
+    pub fn copied_just_now(&self) -> TestDisk {
+        let copy = self.copied();
+        let mut state = copy.state();
+        let names = std::mem::take(&mut state.durable_names);
+        state.unsynced_names =
+            names.into_iter().map(|(name, number)| NameChange::Created(name, number)).collect();
+        for inode in state.inodes.values_mut() {
+            inode.durable = Vec::new();
+        }
+        drop(state);
+        copy
+    }
+
     /// The same disk once more, durable as it is now, with its inodes: to try several things from one state.
     #[must_use]
     pub fn copied_in_place(&self) -> TestDisk {

@@ -881,6 +881,30 @@ fn r_5_a_promise_is_in_both_copies_before_the_call_returns() {
 }
 
 #[test]
+fn kind_30_r_11_nothing_vouches_for_the_bytes_of_a_copied_folder() {
+    let (disk, mut log, starts) = filled(150);
+    log.handoff.retire();
+    log.store.trim(starts[20], log.handoff.drained()).unwrap();
+    for closed in [false, true] {
+        log.append(b"one more").unwrap();
+        log.flush().unwrap();
+        let tail = log.handoff.tail();
+        if closed {
+            log.close().unwrap();
+            log = TestLog::open(disk.after_kill()).unwrap();
+        }
+        let expected = log.payloads();
+        let copy = disk.copied_just_now();
+        let (store, opened) = Store::open(copy.clone(), &AROUND, &options()).unwrap();
+        assert_eq!((opened.copied, opened.tail), (true, tail));
+        drop(store);
+        // What the marks of the original say of its medium is not so here, until opening has written it again.
+        let copy = TestLog::open(copy.after_power_loss(Survive::Nothing)).unwrap();
+        assert_eq!(copy.payloads(), expected, "closed: {closed}");
+    }
+}
+
+#[test]
 fn kind_44_a_trim_and_what_a_member_changes_with_it_are_one_update_of_the_superblock() {
     let (disk, log, starts) = filled(300);
     let before = (log.store.counters().superblock_writes, log.store.superblock());

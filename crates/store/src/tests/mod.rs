@@ -2,6 +2,7 @@
 
 mod ahead;
 mod crash;
+mod decision;
 mod kinds;
 mod open_cut;
 mod pace;

@@ -1,0 +1,225 @@
+//! What an opening looks at, and the decision table's answer to it: nothing here changes anything. DESIGN.md section 6.1.
+//!
+//! In the order of the facts: the superblock, the place, the files' names and lengths, the log from the mark on, and of older segments that they are there. Each step gathers
+//! its facts and asks [`Facts::row`]; what a row is to an opening, [`Row::action`](windlass_log::Row::action) says. An error of reading is an error, and no fact (kind 7).
+
+use windlass_log::{
+    Action, Extent, Facts, Geometry, Holder, LogId, Marks, NoSuperblock, Older, OpenMode, Place, Record, Row,
+    SEGMENT_HEADER, ScanError, SegmentHeader, Shape, Superblock, Superblocks, Verdict, judge,
+};
+
+use crate::disk::{Access, Disk, DiskFile, Errno};
+use crate::error::{At, DiskCall, DiskError};
+use crate::folder::{self, Listing};
+use crate::image::Files;
+use crate::inspect::stop_offset;
+use crate::names;
+use crate::open::{BadHeader, OpenError};
+use crate::options::Options;
+use crate::superblock;
+
+/// The superblock of a folder, identified.
+pub(crate) struct Identified<D: Disk> {
+    pub(crate) file: D::File,
+    pub(crate) now: Superblock,
+    pub(crate) geometry: Geometry,
+    pub(crate) copies: superblock::Copies,
+}
+
+/// What was found of a log, and what to do.
+pub(crate) struct Examined {
+    pub(crate) verdict: Verdict,
+    pub(crate) action: Action,
+}
+
+/// Whose log it is.
+pub(crate) fn holder_of(superblock: &Superblock) -> Holder {
+    if superblock.configuration.is_empty() { Holder::Lone } else { Holder::Member }
+}
+
+/// What unusable copies of a superblock are to the decision table.
+pub(crate) fn unusable(cause: &NoSuperblock) -> Facts {
+    let superblocks = match cause {
+        NoSuperblock::Both { .. } => Superblocks::Damaged,
+        NoSuperblock::Foreign { .. } | NoSuperblock::Strangers { .. } => Superblocks::Foreign,
+    };
+    Facts { superblocks, ..Facts::SOUND }
+}
+
+/// Opens and reads the superblock.
+pub(crate) fn identify<D: Disk>(
+    disk: &D,
+    access: Access,
+    expected: Option<LogId>,
+) -> Result<Identified<D>, OpenError> {
+    let folder = || disk.path().to_path_buf();
+    let file = match superblock::open(disk, access) {
+        Ok(file) => file,
+        Err(error) if error.errno == Errno::NOENT => {
+            let segments = !folder::list(disk)?.segments.is_empty();
+            let superblocks = if segments { Superblocks::AbsentBesideSegments } else { Superblocks::Absent };
+            // Making a log names its superblock before its first segment, so no segment is left of that.
+            let facts = Facts { superblocks, ..Facts::SOUND };
+            return Err(if facts.row() == Row::SuperblockMissing {
+                OpenError::SuperblockMissing { folder: folder() }
+            } else {
+                let empty = disk.list().at(DiskCall::List, disk.path(), "")?.is_empty();
+                OpenError::NoLog { folder: folder(), empty }
+            });
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let copies = superblock::read(disk, &file)?;
+    let newest = copies.newest();
+    let now =
+        newest.map_err(|cause| OpenError::Superblock { file: disk.path().join(names::SUPERBLOCK), cause })?;
+    match expected {
+        Some(expected) if expected != now.log_id => {
+            Err(OpenError::ForeignLog { folder: folder(), expected, found: now.log_id })
+        }
+        Some(_) | None => {
+            let geometry =
+                Geometry::new(now.segment_bytes).expect("a superblock that was decoded has a segment size");
+            Ok(Identified { file, now, geometry, copies })
+        }
+    }
+}
+
+/// Judges what is there. Answers what to do if the table says that the log opens.
+pub(crate) fn examine<D: Disk>(
+    disk: &D,
+    now: &Superblock,
+    geometry: Geometry,
+    listing: &Listing,
+    place: Place,
+    options: &Options,
+) -> Result<Examined, OpenError> {
+    let holder = holder_of(now);
+    let misfit = listing.check(disk.path(), geometry);
+    let files = Facts { holder, place, misfit: misfit.is_err(), ..Facts::SOUND };
+    if files.row() == Row::FolderCopied {
+        return Err(OpenError::Copied { folder: disk.path().to_path_buf(), log_id: now.log_id });
+    }
+    misfit?;
+    let extent = if options.mode == OpenMode::Strict { Extent::Whole } else { options.extent };
+    let mut verdict = judge_folder(disk, now, geometry, extent)?;
+    let chainless = verdict.chain.is_none() && holder == Holder::Member;
+    if chainless && verdict.tail() > now.trimmed && extent == Extent::FromMark {
+        verdict = judge_folder(disk, now, geometry, Extent::Whole)?;
+    }
+    let older = look_at_older(disk, now, geometry, listing, &verdict)?;
+    let facts = Facts { older: older.as_ref().map_or(Older::Whole, BadOlder::fact), ..files }.at(&verdict);
+    let action = facts.action(options.mode);
+    match (action, older) {
+        (Action::Open | Action::Cut, _) => Ok(Examined { verdict, action }),
+        (Action::Repair | Action::Refuse | Action::ReadOnly, Some(older)) => {
+            Err(older.refusal(disk, geometry))
+        }
+        (Action::Repair | Action::Refuse | Action::ReadOnly, None) => {
+            let number = geometry.segment_of(verdict.stop.lsn);
+            let file = disk.path().join(names::segment(geometry, number));
+            let offset = stop_offset(geometry, &verdict.stop);
+            Err(OpenError::Refused { file, offset, verdict: Box::new(verdict) })
+        }
+    }
+}
+
+/// What is wrong with a segment that the verdict did not look into.
+enum BadOlder {
+    Missing(u64),
+    Header(u64, BadHeader),
+}
+
+impl BadOlder {
+    fn fact(&self) -> Older {
+        match self {
+            BadOlder::Missing(_) => Older::Missing,
+            BadOlder::Header(..) => Older::BadHeader,
+        }
+    }
+
+    fn refusal<D: Disk>(self, disk: &D, geometry: Geometry) -> OpenError {
+        let place = |number| (disk.path().join(names::segment(geometry, number)), geometry.base(number));
+        match self {
+            BadOlder::Missing(number) => {
+                let (file, base) = place(number);
+                OpenError::SegmentMissing { file, base }
+            }
+            BadOlder::Header(number, cause) => {
+                let (file, base) = place(number);
+                OpenError::SegmentHeader { file, base, cause }
+            }
+        }
+    }
+}
+
+/// Segments that the verdict did not look into must at least be there, and what they say they are. Answers the first that is not.
+fn look_at_older<D: Disk>(
+    disk: &D,
+    now: &Superblock,
+    geometry: Geometry,
+    listing: &Listing,
+    verdict: &Verdict,
+) -> Result<Option<BadOlder>, OpenError> {
+    for number in geometry.segment_of(now.trimmed)..geometry.segment_of(verdict.from.min(verdict.stop.lsn)) {
+        if !listing.segments.contains_key(&geometry.base(number)) {
+            return Ok(Some(BadOlder::Missing(number)));
+        }
+        if let Err(cause) = header_of(disk, geometry, number, now.log_id)? {
+            return Ok(Some(BadOlder::Header(number, cause)));
+        }
+    }
+    Ok(None)
+}
+
+/// The log's verdict on the folder's image.
+pub(crate) fn judge_folder<D: Disk>(
+    disk: &D,
+    now: &Superblock,
+    geometry: Geometry,
+    extent: Extent,
+) -> Result<Verdict, OpenError> {
+    judge_folder_visiting(disk, now, geometry, extent, |_| {})
+}
+
+/// As [`judge_folder`], showing each whole record that is looked at.
+pub(crate) fn judge_folder_visiting<D: Disk>(
+    disk: &D,
+    now: &Superblock,
+    geometry: Geometry,
+    extent: Extent,
+    visit: impl FnMut(&Record<'_>),
+) -> Result<Verdict, OpenError> {
+    let shape = Shape { geometry, log_id: now.log_id, history: now.history.clone() };
+    let marks =
+        Marks { trimmed: now.trimmed, persisted: now.persisted, clean: now.clean, member: now.member };
+    let mut open = None;
+    judge(&mut Files::new(disk, geometry, &mut open), &shape, &marks, extent, visit).map_err(|error| {
+        match error {
+            ScanError::Image { error, .. } => OpenError::Disk(error),
+            // A scan for a verdict never needs more than its first buffer.
+            ScanError::Memory { lsn, bytes } => OpenError::Memory { lsn, bytes },
+        }
+    })
+}
+
+/// Whether a segment's file begins with the header that it must have.
+pub(crate) fn header_of<D: Disk>(
+    disk: &D,
+    geometry: Geometry,
+    number: u64,
+    log_id: LogId,
+) -> Result<Result<(), BadHeader>, DiskError> {
+    let name = names::segment(geometry, number);
+    let file = disk.open(&name, Access::Read).at(DiskCall::Open, disk.path(), &name)?;
+    let mut bytes = [0; SEGMENT_HEADER];
+    let count = file.read_at(&mut bytes, 0).at(DiskCall::Read, disk.path(), &name)?;
+    let header = match SegmentHeader::decode(&bytes[..count]) {
+        Ok(header) => header,
+        Err(error) => return Ok(Err(error.into())),
+    };
+    let right = header.log_id == log_id
+        && header.base == geometry.base(number)
+        && header.segment_bytes == geometry.segment_bytes();
+    Ok(if right { Ok(()) } else { Err(BadHeader::Other(header)) })
+}
