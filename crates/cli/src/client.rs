@@ -4,24 +4,58 @@
 //!  frame = length of the rest (4 bytes, little-endian), tag (1), body
 //! ```
 //!
-//! Appends are answered in the order in which they were sent. Who may open the socket may append: the folder's access rights are
-//! the only guard, so the socket never leaves the machine.
+//! The member speaks first, with a challenge; the client names its log and proves that it knows the group's secret, and is welcome. So a client with another
+//! group's file, or an old one, is told so, whatever sockets that names. Nothing that follows is signed: the folder's access rights are what keeps
+//! strangers out, so the socket never leaves the machine.
+//!
+//! Appends are answered in the order in which they were sent.
 
+use std::fmt;
 use std::io::{self, BufRead, BufReader, Read as _};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use windlass::LogId;
+use windlass::control::{NONCE_BYTES, PROOF_BYTES, Secret};
 
 /// The longest payload a client can append through this connection: 1 MiB.
 pub(crate) const PAYLOAD_BYTES_MAX: usize = 1 << 20;
 /// The longest frame: a payload and its fixed fields, or a line of text.
 const FRAME_BYTES_MAX: usize = PAYLOAD_BYTES_MAX + 64;
 
+/// What makes a client, or a member, of the group.
+#[derive(Clone, Debug)]
+pub(crate) struct Pass {
+    pub(crate) log_id: LogId,
+    pub(crate) secret: Secret,
+}
+
+/// The member is of another group than the client.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Stranger(pub(crate) String);
+
+impl fmt::Display for Stranger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for Stranger {}
+
+impl Stranger {
+    /// Whether this is why a connection was not made.
+    pub(crate) fn of(error: &io::Error) -> Option<&Stranger> {
+        error.get_ref()?.downcast_ref()
+    }
+}
+
 /// What a client asks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Request {
+    /// Comes first: the client's log, and the answer to the challenge.
+    Prove { log_id: LogId, proof: [u8; PROOF_BYTES] },
     /// Append this; answered once it is committed at the cluster's level.
     Append { sequence: u64, payload: Vec<u8> },
     /// Where the member stands.
@@ -39,15 +73,24 @@ pub(crate) enum Request {
 /// What a member answers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Reply {
+    /// Comes first: what the client's proof is to be made for.
+    Challenge([u8; NONCE_BYTES]),
+    /// The client's proof holds.
+    Welcome,
+    /// The client is of another group: it gets nothing else.
+    Stranger {
+        why: String,
+    },
     /// Committed at the cluster's level.
     Acknowledged {
         sequence: u64,
         start: u64,
         end: u64,
     },
-    /// Not appended.
+    /// Not appended. `passes`: it may be appended later, here or at another member.
     Refused {
         sequence: u64,
+        passes: bool,
         why: String,
     },
     /// Appended; whether it will be committed is unknown.
@@ -135,6 +178,7 @@ impl Request {
             Request::Read { from, to } => put(into, 4, &[*from, *to], &[]),
             Request::Close => put(into, 5, &[], &[]),
             Request::HandOver { to } => put(into, 6, &[u64::from(*to)], &[]),
+            Request::Prove { log_id, proof } => put(into, 7, &[], &[&log_id.0[..], proof].concat()),
         }
     }
 
@@ -156,6 +200,10 @@ impl Request {
                 let ([to], []) = take(body)? else { return None };
                 Request::HandOver { to: u8::try_from(to).ok()? }
             }
+            7 => {
+                let (log_id, proof) = body.split_first_chunk()?;
+                Request::Prove { log_id: LogId(*log_id), proof: proof.try_into().ok()? }
+            }
             _ => return None,
         })
     }
@@ -165,7 +213,9 @@ impl Reply {
     pub(crate) fn encode(&self, into: &mut Vec<u8>) {
         match self {
             Reply::Acknowledged { sequence, start, end } => put(into, 1, &[*sequence, *start, *end], &[]),
-            Reply::Refused { sequence, why } => put(into, 2, &[*sequence], short(why)),
+            Reply::Refused { sequence, passes, why } => {
+                put(into, 2, &[*sequence, u64::from(*passes)], short(why));
+            }
             Reply::Unknown { sequence, why } => put(into, 3, &[*sequence], short(why)),
             Reply::Status(standing) => {
                 let json = serde_json::to_vec(standing).expect("strings and a number");
@@ -177,6 +227,9 @@ impl Reply {
             Reply::ReadEnd => put(into, 8, &[], &[]),
             Reply::Closed => put(into, 9, &[], &[]),
             Reply::HandedOver => put(into, 10, &[], &[]),
+            Reply::Challenge(nonce) => put(into, 11, &[], nonce),
+            Reply::Welcome => put(into, 12, &[], &[]),
+            Reply::Stranger { why } => put(into, 13, &[], short(why)),
         }
     }
 
@@ -188,8 +241,8 @@ impl Reply {
                 Reply::Acknowledged { sequence, start, end }
             }
             2 => {
-                let ([sequence], why) = take(body)?;
-                Reply::Refused { sequence, why: text(why) }
+                let ([sequence, passes @ (0 | 1)], why) = take(body)? else { return None };
+                Reply::Refused { sequence, passes: passes == 1, why: text(why) }
             }
             3 => {
                 let ([sequence], why) = take(body)?;
@@ -208,6 +261,9 @@ impl Reply {
             8 if body.is_empty() => Reply::ReadEnd,
             9 if body.is_empty() => Reply::Closed,
             10 if body.is_empty() => Reply::HandedOver,
+            11 => Reply::Challenge(body.try_into().ok()?),
+            12 if body.is_empty() => Reply::Welcome,
+            13 => Reply::Stranger { why: text(body) },
             _ => return None,
         })
     }
@@ -259,15 +315,94 @@ pub(crate) fn write_all(to: &mut impl io::Write, encoded: &mut Vec<u8>) -> io::R
     to.flush()
 }
 
-/// A connection to the member that listens on this socket; an answer that takes longer than `patience` is an error.
+/// A connection to the member that listens on this socket, which takes us for one of its group; an answer that takes longer than `patience` is an error.
 ///
 /// # Errors
 ///
-/// The system's: nobody listens there, or no access.
-pub(crate) fn connect(socket: &Path, patience: Duration) -> io::Result<UnixStream> {
-    let stream = UnixStream::connect(socket)?;
+/// The system's: nobody listens there, or no access. [`Stranger`] in one: the member is of another group.
+pub(crate) fn connect(socket: &Path, pass: &Pass, patience: Duration) -> io::Result<UnixStream> {
+    let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(patience))?;
-    Ok(stream)
+    let unexpected = |reply: &Reply| io::Error::other(format!("an answer to something else: {reply:?}"));
+    let mut frame = Vec::new();
+    // Nothing comes behind these before it is asked for, so nothing is lost with the buffer.
+    let mut from = BufReader::with_capacity(256, stream.try_clone()?);
+    let first = next_reply(&mut from, &mut frame)?;
+    let Reply::Challenge(challenge) = first else { return Err(unexpected(&first)) };
+    let proof = pass.secret.prove_client(pass.log_id, challenge);
+    frame.clear();
+    Request::Prove { log_id: pass.log_id, proof }.encode(&mut frame);
+    write_all(&mut stream, &mut frame)?;
+    let second = next_reply(&mut from, &mut frame)?;
+    if let Reply::Stranger { why } = second {
+        return Err(io::Error::other(Stranger(why)));
+    }
+    if second == Reply::Welcome { Ok(stream) } else { Err(unexpected(&second)) }
+}
+
+/// Takes a client, which has to prove itself. `None`: it left, is of another group, or speaks something else.
+///
+/// # Errors
+///
+/// The stream's; the system has no random numbers.
+pub(crate) fn admit(stream: &UnixStream, pass: &Pass, patience: Duration) -> io::Result<Option<Refusal>> {
+    let mut to = stream.try_clone()?;
+    let mut challenge = [0; NONCE_BYTES];
+    getrandom::fill(&mut challenge).map_err(|error| io::Error::other(error.to_string()))?;
+    let mut frame = Vec::new();
+    Reply::Challenge(challenge).encode(&mut frame);
+    let has_left = |error: &io::Error| {
+        matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
+    };
+    match write_all(&mut to, &mut frame) {
+        Ok(()) => {}
+        Err(error) if has_left(&error) => return Ok(Some(Refusal::Left)),
+        Err(error) => return Err(error),
+    }
+    stream.set_read_timeout(Some(patience))?;
+    // A client that waits for its welcome sends nothing behind its proof.
+    let mut from = BufReader::with_capacity(256, stream.try_clone()?);
+    match read_frame(&mut from, &mut frame) {
+        Ok(true) => {}
+        Ok(false) => return Ok(Some(Refusal::Left)),
+        Err(error) if has_left(&error) => return Ok(Some(Refusal::Left)),
+        Err(error) => return Err(error),
+    }
+    let request = Request::decode(&frame);
+    stream.set_read_timeout(None)?;
+    let refused = match request {
+        Some(Request::Prove { log_id, .. }) if log_id != pass.log_id => Some(format!(
+            "this member's log is {}, the client's file says {log_id}: use this group's file",
+            pass.log_id
+        )),
+        Some(Request::Prove { log_id, proof }) if !pass.secret.proves_client(log_id, challenge, &proof) => {
+            Some(String::from(
+                "the client's file has another secret than this member's: use the file that the member was started with",
+            ))
+        }
+        Some(Request::Prove { .. }) => None,
+        Some(_) | None => return Ok(Some(Refusal::NoProof)),
+    };
+    frame.clear();
+    let Some(why) = refused else {
+        Reply::Welcome.encode(&mut frame);
+        write_all(&mut to, &mut frame)?;
+        return Ok(None);
+    };
+    Reply::Stranger { why: why.clone() }.encode(&mut frame);
+    write_all(&mut to, &mut frame)?;
+    Ok(Some(Refusal::Stranger(why)))
+}
+
+/// Why a client was not taken.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Refusal {
+    /// It has closed the connection.
+    Left,
+    /// It speaks something else.
+    NoProof,
+    /// It was told so.
+    Stranger(String),
 }
 
 /// Asks a member one question over a connection of its own.
@@ -275,8 +410,8 @@ pub(crate) fn connect(socket: &Path, patience: Duration) -> io::Result<UnixStrea
 /// # Errors
 ///
 /// As [`connect`] and [`next_reply`].
-pub(crate) fn ask(socket: &Path, request: &Request, patience: Duration) -> io::Result<Reply> {
-    let mut stream = connect(socket, patience)?;
+pub(crate) fn ask(socket: &Path, pass: &Pass, request: &Request, patience: Duration) -> io::Result<Reply> {
+    let mut stream = connect(socket, pass, patience)?;
     let mut encoded = Vec::new();
     request.encode(&mut encoded);
     write_all(&mut stream, &mut encoded)?;
@@ -288,6 +423,46 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_client_of_another_group_is_told_so_and_gets_nothing_else() {
+        let pass = |log_id, secret: &str| Pass {
+            log_id: LogId([log_id; 16]),
+            secret: Secret::new(secret.as_bytes()).unwrap(),
+        };
+        let (folder, patience) = (tempfile::tempdir().unwrap(), Duration::from_secs(60));
+        let socket = folder.path().join("m1.sock");
+        let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        let admit_next = || {
+            let (stream, _) = listener.accept().unwrap();
+            admit(&stream, &pass(1, "the group's secret"), patience).unwrap()
+        };
+        for (client, words) in [
+            (pass(1, "the group's secret"), None),
+            (pass(2, "the group's secret"), Some("use this group's file")),
+            (pass(1, "another group's secret"), Some("has another secret")),
+        ] {
+            let connected = std::thread::scope(|scope| {
+                let connected = scope.spawn(|| connect(&socket, &client, patience));
+                let refused = admit_next();
+                assert_eq!(refused.is_some(), words.is_some(), "{refused:?}");
+                connected.join().unwrap()
+            });
+            let why = connected.as_ref().err().map(|error| Stranger::of(error).unwrap().to_string());
+            assert!(
+                why.is_some() == words.is_some() && why.iter().all(|why| why.contains(words.unwrap())),
+                "{why:?}"
+            );
+        }
+        // Whoever asks without a proof gets no answer, and whoever leaves is gone.
+        let mut rude = UnixStream::connect(&socket).unwrap();
+        let mut asked = Vec::new();
+        Request::Status.encode(&mut asked);
+        write_all(&mut rude, &mut asked).unwrap();
+        assert_eq!(admit_next(), Some(Refusal::NoProof));
+        drop(UnixStream::connect(&socket).unwrap());
+        assert_eq!(admit_next(), Some(Refusal::Left));
+    }
+
+    #[test]
     fn every_request_and_reply_comes_back_and_no_prefix_of_one_passes_for_another() {
         let requests = [
             Request::Append { sequence: 7, payload: b"bytes".to_vec() },
@@ -297,6 +472,7 @@ mod tests {
             Request::Read { from: 1, to: 2 },
             Request::Close,
             Request::HandOver { to: 255 },
+            Request::Prove { log_id: LogId([1; 16]), proof: [2; PROOF_BYTES] },
         ];
         let standing = Standing {
             role: "primary".into(),
@@ -309,7 +485,11 @@ mod tests {
         };
         let replies = [
             Reply::Acknowledged { sequence: 1, start: 2, end: 3 },
-            Reply::Refused { sequence: 1, why: "no".into() },
+            Reply::Refused { sequence: 1, passes: true, why: "no".into() },
+            Reply::Refused { sequence: 1, passes: false, why: String::new() },
+            Reply::Challenge([7; NONCE_BYTES]),
+            Reply::Welcome,
+            Reply::Stranger { why: "whose?".into() },
             Reply::Unknown { sequence: 1, why: "perhaps".into() },
             Reply::Status(standing),
             Reply::Barrier { end: 9 },
@@ -344,10 +524,11 @@ mod tests {
         for bad in [&[0, 0, 0, 0, 1][..], &[255, 255, 255, 255, 1], &[3, 0, 0, 0, 1], &[3, 0]] {
             assert!(read_frame(&mut { bad }, &mut frame).is_err(), "{bad:?}");
         }
-        for bad in [&[][..], &[0], &[99], &[1, 2, 3], &[4, 0, 0], &[2, 0]] {
+        for bad in [&[][..], &[0], &[99], &[1, 2, 3], &[4, 0, 0], &[2, 0], &[7; 48], &[7; 50]] {
             assert_eq!(Request::decode(bad), None, "{bad:?}");
         }
-        for bad in [&[][..], &[0], &[1, 2], &[4, b'{'], &[9, 9]] {
+        let no_flag = [&[2][..], &[0; 8], &[2, 0, 0, 0, 0, 0, 0, 0]].concat();
+        for bad in [&[][..], &[0], &[1, 2], &[4, b'{'], &[9, 9], &[11; 32], &[11; 34], &no_flag] {
             assert_eq!(Reply::decode(bad), None, "{bad:?}");
         }
     }

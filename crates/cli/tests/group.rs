@@ -32,6 +32,25 @@ fn ports() -> u16 {
     panic!("no three free ports");
 }
 
+/// What the kernel refuses a member.
+#[derive(Clone, Copy)]
+enum Fails {
+    /// Every flush of log bytes (msync: EIO).
+    Flushing,
+    /// Room for another segment (fallocate: ENOSPC).
+    Allocating,
+}
+
+impl Fails {
+    fn call_and_errno(self) -> (i64, i32) {
+        let is_x86 = cfg!(target_arch = "x86_64");
+        match self {
+            Fails::Flushing => (if is_x86 { 26 } else { 227 }, 5),
+            Fails::Allocating => (if is_x86 { 285 } else { 47 }, 28),
+        }
+    }
+}
+
 /// A group of three on this machine. Its processes end with it.
 struct Group {
     _folder: tempfile::TempDir,
@@ -63,12 +82,13 @@ impl Group {
         self.start_as(number, &mut Command::new(env!("CARGO_BIN_EXE_windlass")));
     }
 
-    /// Starts a member for which the kernel refuses to flush any log bytes.
-    fn start_failing(&mut self, number: usize) {
+    /// Starts a member for which the kernel refuses this call.
+    fn start_failing(&mut self, number: usize, fails: Fails) {
         let mut command = Command::new(std::env::current_exe().unwrap());
         // This very program, whose only test to run becomes the member's process.
-        command.args(["--exact", "becomes_a_process_whose_flushes_fail", "--nocapture", "--test-threads=1"]);
-        command.env(BECOMES, format!("{}\n{number}", self.config)).stdout(Stdio::null());
+        command.args(["--exact", "becomes_a_process_whose_calls_fail", "--nocapture", "--test-threads=1"]);
+        let (call, errno) = fails.call_and_errno();
+        command.env(BECOMES, format!("{}\n{number}\n{call}\n{errno}", self.config)).stdout(Stdio::null());
         self.start_as(number, &mut command);
     }
 
@@ -330,16 +350,16 @@ const BECOMES: &str = "WINDLASS_TEST_BECOMES";
 
 /// No test by itself: where the variable is set, this process takes `msync` away from itself and becomes a member.
 #[test]
-fn becomes_a_process_whose_flushes_fail() {
+fn becomes_a_process_whose_calls_fail() {
     use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
     use std::os::unix::process::CommandExt as _;
     let Ok(becomes) = std::env::var(BECOMES) else { return };
-    let (config, number) = becomes.split_once('\n').unwrap();
-    let msync = if cfg!(target_arch = "x86_64") { 26 } else { 227 };
+    let words: Vec<&str> = becomes.lines().collect();
+    let [config, number, call, errno] = words[..] else { panic!("{becomes}") };
     let architecture = TargetArch::try_from(std::env::consts::ARCH).unwrap();
-    let eio = SeccompAction::Errno(5);
-    let rules = [(msync, Vec::new())].into_iter().collect();
-    let filter = SeccompFilter::new(rules, SeccompAction::Allow, eio, architecture).unwrap();
+    let refused = SeccompAction::Errno(errno.parse().unwrap());
+    let rules = [(call.parse().unwrap(), Vec::new())].into_iter().collect();
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refused, architecture).unwrap();
     seccompiler::apply_filter(&BpfProgram::try_from(filter).unwrap()).expect("a kernel with seccomp");
     let mut member = Command::new(env!("CARGO_BIN_EXE_windlass"));
     panic!("{}", member.args(["node", "--config", config, "--member", number]).exec());
@@ -356,7 +376,7 @@ fn kind_24_a_member_whose_real_files_refuse_to_be_flushed_stops_and_the_group_go
     // With all that the primary has on its own medium it has nothing to flush before it leads itself.
     group.wait_even(deadline);
     group.kill(failing);
-    group.start_failing(failing);
+    group.start_failing(failing, Fails::Flushing);
     // On a machine so busy that the primary has changed meanwhile, it has had a new epoch's start to flush already.
     let has_failed = || group.said(failing).contains("the medium failed; this member stops");
     group.wait_even_or(deadline, has_failed);
@@ -481,4 +501,71 @@ fn a_folder_whose_parent_is_missing_is_named_with_what_to_do() {
     };
     refused(&change("m1.sock", "none/m1.sock"));
     refused(&change("m1\"", "none/m1\""));
+}
+
+#[test]
+fn an_append_waits_for_the_primary_whose_disk_is_full_to_hand_over_kind_20() {
+    let mut group = Group::init();
+    let text = std::fs::read_to_string(&group.config).unwrap();
+    let small = text.replace("# segment_bytes = 67108864", "segment_bytes = 65536");
+    assert_ne!(small, text);
+    std::fs::write(&group.config, small).unwrap();
+    for number in 1..=3 {
+        group.start(number);
+    }
+    let full = group.primary() % 3 + 1;
+    assert!(group.append(&lines(0, 50)).success());
+    group.wait_even(Instant::now() + PATIENCE);
+    group.kill(full);
+    group.start_failing(full, Fails::Allocating);
+    group.wait_even(Instant::now() + PATIENCE);
+    assert!(group.group(&["hand-over", "--to", &full.to_string()]).status.success(), "{}", group.said(full));
+    // More than the segments that it has ready take.
+    let much = lines(50, 20_000);
+    assert!(much.len() + 32 * 19_950 > 10 * 65_536, "headers of 32 bytes included");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), &much).unwrap();
+    let appended = group.group(&["append", "--file", file.path().to_str().unwrap(), "--quiet", "--json"]);
+    let said = String::from_utf8_lossy(&appended.stderr);
+    assert!(appended.status.success(), "{said}\n{}", group.said(full));
+    assert!(group.said(full).contains("the disk is full and "), "{}", group.said(full));
+    assert_ne!(group.primary(), full);
+    let read = group.group(&["read"]);
+    assert!(read.stdout == lines(0, 20_000), "{} bytes", read.stdout.len());
+}
+
+#[test]
+fn a_client_with_another_groups_file_gets_nothing_from_the_members_whose_sockets_it_names() {
+    let group = Group::started();
+    group.primary();
+    assert!(group.append(b"one\n").success());
+    let text = std::fs::read_to_string(&group.config).unwrap();
+    let value =
+        |key: &str| text.lines().find(|line| line.starts_with(key)).unwrap().split('"').nth(1).unwrap();
+    for (key, other, words) in [
+        ("log_id", "0123456789abcdef0123456789abcdef", "this member's log is "),
+        ("secret", "another secret, long enough", "has another secret than this member's"),
+    ] {
+        let file = group.root.join(format!("other-{key}.toml"));
+        std::fs::write(&file, text.replace(value(key), other)).unwrap();
+        let lines = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(lines.path(), b"two\n").unwrap();
+        for args in [
+            &["append", "--file", lines.path().to_str().unwrap()][..],
+            &["read"],
+            &["read", "--member", "1"],
+            &["hand-over", "--to", "2"],
+            &["status"],
+        ] {
+            let began = Instant::now();
+            let out = windlass(&[&["group", "--config", file.to_str().unwrap()], args].concat());
+            let said = String::from_utf8_lossy(&out.stderr);
+            assert_eq!(out.status.code(), Some(64), "{args:?}: {said}");
+            assert!(said.contains(words), "{args:?}: {said}");
+            // Well below the 30 s for which a primary is waited for.
+            assert!(began.elapsed() < Duration::from_secs(20), "{args:?} waited for nothing");
+        }
+    }
+    assert_eq!(group.group(&["read"]).stdout, b"one\n");
+    assert!((1..=3).any(|number| group.said(number).contains("a client of another group was refused")));
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::client::{self, Reply, Request, Standing};
+use crate::client::{self, Pass, Reply, Request, Standing};
 use crate::exit::{Failure, Status};
 use crate::node::config::{Config, MemberConfig, random_hex, write_private};
 use crate::node::fabric::FabricArgs;
@@ -24,6 +24,7 @@ const STOPPING: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) struct Cluster {
     pub(super) config: Config,
+    pass: Pass,
     config_file: PathBuf,
     /// Words before each member's command, `{}` standing for its number.
     launch: Vec<String>,
@@ -76,7 +77,9 @@ impl Cluster {
         let text = toml::to_string(&config).map_err(|error| Failure::new(Status::System, error))?;
         write_private(&config_file, &text).map_err(|error| Failure::io(config_file.display(), &error))?;
         let (launch, fabric) = (plan.launch.clone(), plan.fabric.clone());
-        let mut cluster = Cluster { members: Vec::new(), config, config_file, launch, fabric, frozen: None };
+        let pass = config.pass()?;
+        let mut cluster =
+            Cluster { members: Vec::new(), config, pass, config_file, launch, fabric, frozen: None };
         for at in 0..cluster.config.members.len() {
             let child = cluster.spawn(at)?;
             cluster.members.push(Some(child));
@@ -224,11 +227,11 @@ impl Cluster {
 
     /// Asks a member one question over a connection of its own.
     pub(super) fn ask(&self, at: usize, request: &Request) -> std::io::Result<Reply> {
-        client::ask(&self.config.members[at].client, request, ANSWER)
+        client::ask(&self.config.members[at].client, &self.pass, request, ANSWER)
     }
 
     pub(super) fn connect(&self, at: usize) -> std::io::Result<UnixStream> {
-        client::connect(&self.config.members[at].client, ANSWER)
+        client::connect(&self.config.members[at].client, &self.pass, ANSWER)
     }
 
     /// Ends a member well and waits for its process.

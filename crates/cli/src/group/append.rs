@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::{ANSWER, Group, LOOK, Notice, PATIENCE, SILENCE};
+use super::{ANSWER, Group, LOOK, Notice, PATIENCE, SILENCE, stranger};
 use crate::client::{self, PAYLOAD_BYTES_MAX, Reply, Request};
 use crate::exit::{Failure, Status};
 use crate::log::output::Output;
@@ -24,8 +24,8 @@ use crate::session::{Sent, Session};
 const TOO_LONG: &str = "split it (--frame)";
 /// Payload bytes in flight at a time, beside the number of records.
 const FLIGHT_BYTES: usize = 16 << 20;
-/// How often in a row the oldest record may be refused.
-const REFUSALS: u32 = 3;
+/// The longest pause before a record that was refused is sent again.
+const PAUSE_MAX: Duration = Duration::from_millis(200);
 
 /// What to append, where, and how.
 #[derive(Debug)]
@@ -71,8 +71,8 @@ struct Feed<'a> {
     pending: VecDeque<Vec<u8>>,
     pending_bytes: usize,
     book: Summary,
-    /// How often in a row the oldest pending record was refused.
-    refusals: u32,
+    /// Since when the oldest pending record is refused, by whichever member, and how often it was.
+    refused: Option<(Instant, u32)>,
     /// Why the group did not go on, as it said last.
     last_word: String,
 }
@@ -87,7 +87,7 @@ impl<'a> Feed<'a> {
             pending: VecDeque::new(),
             pending_bytes: 0,
             book: Summary { records: 0, end: 0, takeovers: 0, found: 0, sent_again: 0 },
-            refusals: 0,
+            refused: None,
             last_word: String::new(),
         }
     }
@@ -158,22 +158,20 @@ impl<'a> Feed<'a> {
                     if let Some(session) = &mut self.session {
                         session.in_flight.pop_front();
                     }
-                    self.refusals = 0;
+                    self.refused = None;
                     self.acknowledged(start, end)?;
                 }
-                Some(Ok(Reply::Refused { sequence, why })) => {
+                Some(Ok(Reply::Refused { sequence, passes, why })) => {
                     if sequence == self.book.records {
-                        self.refusals += 1;
-                        if self.refusals >= REFUSALS {
-                            let message = format_args!("record {} was refused: {why}", sequence + 1);
-                            return Err(Failure::new(Status::Refused, message));
-                        }
+                        self.refused(sequence, passes, &why)?;
                     }
-                    return self.take_over(why);
+                    return self.take_over(why, true);
                 }
-                Some(Ok(Reply::Unknown { why, .. })) => return self.take_over(why),
-                Some(Ok(other)) => return self.take_over(format!("an answer to something else: {other:?}")),
-                Some(Err(error)) => return self.take_over(error.to_string()),
+                Some(Ok(Reply::Unknown { why, .. })) => return self.take_over(why, false),
+                Some(Ok(other)) => {
+                    return self.take_over(format!("an answer to something else: {other:?}"), false);
+                }
+                Some(Err(error)) => return self.take_over(error.to_string(), false),
                 None => {
                     // The member lives and may append what it has not answered at any later moment: nothing can be settled.
                     let message =
@@ -198,8 +196,32 @@ impl<'a> Feed<'a> {
         if self.append.source.quiet { Ok(()) } else { self.output.range(start, end, self.append.json) }
     }
 
-    /// The connection is of no use any more: finds the primary, settles what is unknown, sends the rest again.
-    fn take_over(&mut self, why: String) -> Result<(), Failure> {
+    /// The oldest pending record was refused. What passes by itself is waited for: a primary whose disk is full hands over to a member that has room.
+    fn refused(&mut self, sequence: u64, passes: bool, why: &str) -> Result<(), Failure> {
+        let number = sequence + 1;
+        if !passes {
+            return Err(Failure::new(Status::Refused, format_args!("record {number} was refused: {why}")));
+        }
+        let (since, times) = self.refused.unwrap_or((Instant::now(), 0));
+        self.refused = Some((since, times + 1));
+        if since.elapsed() >= PATIENCE {
+            let message = format_args!("record {number} was refused for {} s: {why}", PATIENCE.as_secs());
+            return Err(Failure::new(Status::System, message));
+        }
+        let pause = LOOK.saturating_mul(1 << times.min(10)).min(PAUSE_MAX);
+        let until = since.elapsed() + pause;
+        if since.elapsed() < SILENCE && until >= SILENCE {
+            eprintln!(
+                "windlass: waiting for a primary that takes it: {why}; gives up after {} s",
+                PATIENCE.as_secs()
+            );
+        }
+        std::thread::sleep(pause);
+        Ok(())
+    }
+
+    /// The connection is of no use any more: finds the primary, settles what is unknown, sends the rest again. `is_refusal`: it was refused, and not lost.
+    fn take_over(&mut self, why: String, is_refusal: bool) -> Result<(), Failure> {
         self.last_word = why;
         if let Some(mut session) = self.session.take() {
             // Acknowledgements that came before the loss count.
@@ -221,7 +243,9 @@ impl<'a> Feed<'a> {
             );
         }
         self.book.found += found;
-        self.book.sent_again += self.pending.len() as u64;
+        if !is_refusal || self.epoch != epoch {
+            self.book.sent_again += self.pending.len() as u64;
+        }
         let Some(session) = &mut self.session else { return Ok(()) };
         for (sequence, payload) in (self.book.records..).zip(&self.pending) {
             session.append(Sent { sequence, at: Instant::now() }, payload.clone());
@@ -236,7 +260,7 @@ impl<'a> Feed<'a> {
         let _notice = Notice::new(&self.append.group);
         let deadline = Instant::now() + PATIENCE;
         loop {
-            if let Some((at, standing)) = self.append.group.primary()
+            if let Some((at, standing)) = self.append.group.primary()?
                 && let Some(session) = self.settle(at)?
             {
                 self.session = Some(session);
@@ -258,8 +282,13 @@ impl<'a> Feed<'a> {
     /// Reads what the member's log has behind the last known end, up to a barrier. `None` if it does not lead, or can't commit.
     fn settle(&mut self, member: usize) -> Result<Option<Session>, Failure> {
         let socket = &self.append.group.members()[member].client;
-        let connected = client::connect(socket, ANSWER).and_then(|stream| Session::new(member, stream));
-        let Ok(mut session) = connected else { return Ok(None) };
+        let connected = client::connect(socket, &self.append.group.pass, ANSWER);
+        let mut session = match connected.and_then(|stream| Session::new(member, stream)) {
+            Ok(session) => session,
+            Err(error) => {
+                return stranger(self.append.group.members()[member].number, &error).map_or(Ok(None), Err);
+            }
+        };
         let end = match asked(&mut session, &Request::Barrier) {
             Ok(Reply::Barrier { end }) => end,
             Ok(Reply::Failed { why }) => return self.unsettled(&why),

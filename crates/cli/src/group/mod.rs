@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Subcommand, ValueEnum};
 
-use crate::client::{self, Reply, Request, Standing};
+use crate::client::{self, Pass, Reply, Request, Standing, Stranger};
 use crate::exit::{Failure, Status};
 use crate::log::source::Source;
 use crate::node::config::{Config, MemberConfig};
@@ -29,14 +29,16 @@ const LOOK: Duration = Duration::from_millis(10);
 
 /// How the command ends, as its `--help` prints it.
 const STATUSES: &str = "\
-append, read and hand-over wait up to 30 s for a primary, and say so after 2 s.
+append, read and hand-over wait up to 30 s for a primary, append for one that takes the record (a primary whose disk is full
+hands over to a member that has room), and say so after 2 s.
 
 Exit status:
   0   done
-  3   refused: an LSN that is trimmed, inside a record or beyond the end, a record too large or refused by the primary, a
-      handover that did not come about; init: the file exists, or its folder's path is too long
-  5   the system failed, a member does not answer, or no member is primary (status: now; the others: for 30 s)
-  64  the command line or the group's file is wrong
+  3   refused: an LSN that is trimmed, inside a record or beyond the end, a record too large, a log that is full up to its
+      retention_bytes, a handover that did not come about; init: the file exists, or its folder's path is too long
+  5   the system failed, a member does not answer, or no member is primary, or takes the record (status: now; the others:
+      for 30 s)
+  64  the command line or the group's file is wrong, or the file is another group's than the member's that was asked
   141 nobody reads standard output any more, as after `| head`";
 
 /// `windlass group`'s arguments.
@@ -103,7 +105,10 @@ enum Format {
 /// Runs one subcommand.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let file = args.config.as_deref();
-    let group = || Config::read(file.unwrap_or(Path::new("group.toml"))).map(|config| Group { config });
+    let group = || {
+        let config = Config::read(file.unwrap_or(Path::new("group.toml")))?;
+        Ok(Group { pass: config.pass()?, config })
+    };
     match &args.command {
         Command::Init(init) => match file {
             Some(file) => Err(Failure::new(
@@ -128,9 +133,16 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 /// The group, as its file tells of it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Group {
     config: Config,
+    pass: Pass,
+}
+
+/// The failure of a client whose file is another group's than the member that it has asked: no waiting mends that.
+fn stranger(number: u8, error: &std::io::Error) -> Option<Failure> {
+    let why = Stranger::of(error)?;
+    Some(Failure::new(Status::Usage, format_args!("m{number}: {why}")))
 }
 
 impl Group {
@@ -139,8 +151,8 @@ impl Group {
     }
 
     /// Where a member stands, or why it does not answer.
-    fn standing(member: &MemberConfig) -> std::io::Result<Standing> {
-        match client::ask(&member.client, &Request::Status, ANSWER) {
+    fn standing(&self, member: &MemberConfig) -> std::io::Result<Standing> {
+        match client::ask(&member.client, &self.pass, &Request::Status, ANSWER) {
             Ok(Reply::Status(standing)) => Ok(standing),
             Ok(Reply::Failed { why }) => Err(std::io::Error::other(why)),
             Ok(other) => Err(std::io::Error::other(format!("an answer to something else: {other:?}"))),
@@ -158,19 +170,23 @@ impl Group {
         }
     }
 
-    /// The member that leads now and where it stands.
-    fn primary(&self) -> Option<(usize, Standing)> {
-        self.members().iter().enumerate().find_map(|(at, member)| {
-            let standing = Group::standing(member).ok()?;
-            (standing.role == "primary").then_some((at, standing))
-        })
+    /// The member that leads now and where it stands. Fails if a member is another group's.
+    fn primary(&self) -> Result<Option<(usize, Standing)>, Failure> {
+        for (at, member) in self.members().iter().enumerate() {
+            match self.standing(member) {
+                Ok(standing) if standing.role == "primary" => return Ok(Some((at, standing))),
+                Ok(_) => {}
+                Err(error) => stranger(member.number, &error).map_or(Ok(()), Err)?,
+            }
+        }
+        Ok(None)
     }
 
     /// Waits for a member that leads.
     fn wait_for_primary(&self) -> Result<(usize, Standing), Failure> {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            if let Some(primary) = self.primary() {
+            if let Some(primary) = self.primary()? {
                 return Ok(primary);
             }
             if Instant::now() > deadline {
@@ -183,7 +199,7 @@ impl Group {
     /// The failure of a group without a primary: how each member stands.
     fn no_primary(&self, when: &dyn std::fmt::Display) -> Failure {
         let standings: Vec<_> =
-            self.members().iter().map(|member| (member.number, Group::standing(member))).collect();
+            self.members().iter().map(|member| (member.number, self.standing(member))).collect();
         let words: Vec<String> = standings
             .iter()
             .map(|(number, standing)| match standing {
@@ -212,14 +228,15 @@ struct Notice {
 impl Notice {
     fn new(group: &Group) -> Notice {
         let (until, over) = channel::<()>();
-        let members = group.members().to_vec();
+        let group = group.clone();
         std::thread::spawn(move || {
             if over.recv_timeout(SILENCE) != Err(RecvTimeoutError::Timeout) {
                 return;
             }
-            let words: Vec<String> = members
+            let words: Vec<String> = group
+                .members()
                 .iter()
-                .map(|member| match Group::standing(member) {
+                .map(|member| match group.standing(member) {
                     Ok(standing) => format!("m{} answers ({})", member.number, standing.role),
                     Err(_) => format!("m{} doesn't answer", member.number),
                 })
@@ -247,7 +264,7 @@ fn hand_over(group: &Group, to: u8) -> Result<(), Failure> {
         println!("m{to} is primary already, epoch {}", standing.epoch);
         return Ok(());
     }
-    match client::ask(&primary.client, &Request::HandOver { to }, PATIENCE) {
+    match client::ask(&primary.client, &group.pass, &Request::HandOver { to }, PATIENCE) {
         Ok(Reply::HandedOver) => {}
         Ok(Reply::Failed { why }) => {
             return Err(Failure::new(Status::Refused, format_args!("m{}: {why}", primary.number)));
@@ -259,7 +276,7 @@ fn hand_over(group: &Group, to: u8) -> Result<(), Failure> {
     }
     let deadline = Instant::now() + PATIENCE;
     loop {
-        if let Ok(standing) = Group::standing(heir)
+        if let Ok(standing) = group.standing(heir)
             && standing.role == "primary"
         {
             println!("m{to} is primary, epoch {}", standing.epoch);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use windlass::Lsn;
 
-use super::{ANSWER, Format, Group, LOOK, Notice};
+use super::{ANSWER, Format, Group, LOOK, Notice, stranger};
 use crate::client::{self, Reply, Request};
 use crate::exit::{Failure, Status};
 use crate::log::errors;
@@ -39,8 +39,10 @@ pub(super) fn run(
     let (member, trimmed, to) = match member {
         Some(number) => {
             let member = group.config.member(number)?;
-            let standing = Group::standing(member)
-                .map_err(|error| Failure::io(format_args!("asking m{number}"), &error))?;
+            let standing = group.standing(member).map_err(|error| {
+                stranger(number, &error)
+                    .unwrap_or_else(|| Failure::io(format_args!("asking m{number}"), &error))
+            })?;
             (member, standing.trimmed, standing.durable)
         }
         None => at_primary(group)?,
@@ -56,7 +58,7 @@ pub(super) fn run(
             format_args!("LSN {from} lies beyond {to}, up to which {name} knows the log to be committed");
         return Err(Failure::new(Status::Refused, message));
     }
-    let mut session = client::connect(&member.client, ANSWER)
+    let mut session = client::connect(&member.client, &group.pass, ANSWER)
         .and_then(|stream| Session::new(0, stream))
         .map_err(|error| io(&error))?;
     session.ask(&Request::Read { from, to }).map_err(|error| io(&error))?;
@@ -95,7 +97,7 @@ fn at_primary(group: &Group) -> Result<(&MemberConfig, u64, u64), Failure> {
     loop {
         let (at, standing) = group.wait_for_primary()?;
         let member = &group.members()[at];
-        let why = match client::ask(&member.client, &Request::Barrier, PATIENCE) {
+        let why = match client::ask(&member.client, &group.pass, &Request::Barrier, PATIENCE) {
             Ok(Reply::Barrier { end }) => return Ok((member, standing.trimmed, end)),
             Ok(Reply::Failed { why }) => why,
             Ok(other) => format!("it answered {other:?}"),

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::Group;
+use super::{Group, stranger};
 use crate::client::Standing;
 use crate::exit::Failure;
 use crate::log::output::Output;
@@ -21,11 +21,13 @@ struct Row<'a> {
 pub(super) fn run(group: &Group, json: bool) -> Result<(), Failure> {
     let mut output = Output::new();
     let mut has_primary = false;
+    let mut failure = None;
     if !json {
         output.line(format_args!("member  answers  role       epoch     durable          tail"))?;
     }
     for member in group.members() {
-        let standing = Group::standing(member);
+        let standing = group.standing(member);
+        failure = failure.or(standing.as_ref().err().and_then(|error| stranger(member.number, error)));
         has_primary |= standing.as_ref().is_ok_and(|standing| standing.role == "primary");
         match (&standing, json) {
             (_, true) => output.json(&Row {
@@ -48,5 +50,9 @@ pub(super) fn run(group: &Group, json: bool) -> Result<(), Failure> {
         }
     }
     output.flush()?;
-    if has_primary { Ok(()) } else { Err(group.no_primary(&"now")) }
+    match failure {
+        Some(failure) => Err(failure),
+        None if has_primary => Ok(()),
+        None => Err(group.no_primary(&"now")),
+    }
 }

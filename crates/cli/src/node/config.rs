@@ -12,6 +12,7 @@ use slog::Logger;
 use windlass::control::{Member, Secret};
 use windlass::{Level, LogId, MemberId, NodeOptions};
 
+use crate::client::Pass;
 use crate::exit::{Failure, Status};
 
 /// Bytes of a segment, unless the file says otherwise.
@@ -180,8 +181,8 @@ impl Config {
         }
     }
 
-    /// The library's options of one member.
-    pub(crate) fn options(&self, number: u8, logger: Logger) -> Result<NodeOptions, Failure> {
+    /// What its clients prove that they know.
+    pub(crate) fn pass(&self) -> Result<Pass, Failure> {
         let usage = |error: &dyn std::fmt::Display| Failure::new(Status::Usage, error);
         let log_id = parse_log_id(&self.log_id).ok_or_else(|| {
             usage(&"log_id: it has 32 hexadecimal digits, the same for all members: make it once with `openssl rand -hex 16`")
@@ -193,6 +194,12 @@ impl Config {
         }
         let secret = Secret::new(self.secret.as_bytes())
             .map_err(|error| usage(&format_args!("secret: {error}; `openssl rand -hex 32` makes one")))?;
+        Ok(Pass { log_id, secret })
+    }
+
+    /// The library's options of one member.
+    pub(crate) fn options(&self, number: u8, logger: Logger) -> Result<NodeOptions, Failure> {
+        let Pass { log_id, secret } = self.pass()?;
         let members =
             self.members.iter().map(|m| Member { id: MemberId(m.number), address: m.control }).collect();
         let level = self.level()?;

@@ -97,7 +97,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     listen_for_the_end(&node, &ends);
     listen_for_signals(&ends).map_err(|error| Failure::io("listening for signals", &error))?;
-    let service = Service::new(&node, level, logger.clone());
+    let service = Service::new(&node, level, config.pass()?, logger.clone());
     std::thread::spawn(move || service.listen(&listener, &ends));
     info!(
         logger,

@@ -8,15 +8,21 @@ use std::time::{Duration, Instant};
 
 use slog::{Logger, warn};
 use windlass::engine::Event;
-use windlass::{Appended, Level, Log, Lsn, MemberId, Node, NodeCloseError, NodeEvent, ReadError};
+use windlass::{
+    AppendError, Appended, Level, Log, Lsn, MemberId, Node, NodeCloseError, NodeEvent, ReadError,
+};
 
 use super::End;
-use crate::client::{PAYLOAD_BYTES_MAX, Reply, Request, Standing, read_frame, write_all};
+use crate::client::{
+    self, PAYLOAD_BYTES_MAX, Pass, Refusal, Reply, Request, Standing, read_frame, write_all,
+};
 
 /// Appends of one connection that may wait for their commit.
 const PIPELINE: usize = 1024;
 /// How long an append waits for the next segment.
 const APPEND_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a client may take to prove itself.
+const ADMISSION_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a handover may take to begin.
 const HANDOVER_PATIENCE: Duration = Duration::from_secs(5);
 /// Encoded answers are written once there are so many bytes of them.
@@ -29,6 +35,7 @@ const READ_PATIENCE: Duration = Duration::from_secs(5);
 pub(super) struct Service {
     node: Weak<Node>,
     level: Level,
+    pass: Pass,
     logger: Logger,
 }
 
@@ -61,8 +68,8 @@ impl Asked {
 }
 
 impl Service {
-    pub(super) fn new(node: &Arc<Node>, level: Level, logger: Logger) -> Service {
-        Service { node: Arc::downgrade(node), level, logger }
+    pub(super) fn new(node: &Arc<Node>, level: Level, pass: Pass, logger: Logger) -> Service {
+        Service { node: Arc::downgrade(node), level, pass, logger }
     }
 
     /// Takes clients for as long as the process lives.
@@ -80,6 +87,20 @@ impl Service {
 
     /// Serves one client until it leaves.
     fn serve(&self, stream: &UnixStream, ends: &Sender<End>) {
+        match client::admit(stream, &self.pass, ADMISSION_PATIENCE) {
+            Ok(None) => {}
+            Ok(Some(Refusal::Left)) => return,
+            Ok(Some(Refusal::NoProof)) => {
+                return warn!(
+                    self.logger,
+                    "a client sent something else than its proof; its connection is closed"
+                );
+            }
+            Ok(Some(Refusal::Stranger(why))) => {
+                return warn!(self.logger, "a client of another group was refused"; "cause" => why);
+            }
+            Err(error) => return warn!(self.logger, "a client was not taken"; "cause" => %error),
+        }
         let (next, answers) = sync_channel(PIPELINE);
         let (Ok(from), Ok(to)) = (stream.try_clone(), stream.try_clone()) else { return };
         let service = self.clone();
@@ -111,7 +132,7 @@ impl Service {
             let work = match Request::decode(&frame) {
                 Some(Request::Append { sequence, .. }) if is_refused => {
                     let why = String::from("an append before it on this connection was refused");
-                    Next::Answer(Reply::Refused { sequence, why })
+                    Next::Answer(Reply::Refused { sequence, passes: true, why })
                 }
                 Some(Request::Append { sequence, payload }) => self.append(&mut log, sequence, &payload),
                 Some(Request::Status) => self.standing().map_or(Next::Answer(gone()), Next::Answer),
@@ -119,7 +140,7 @@ impl Service {
                 Some(Request::Read { from, to }) => Next::Read { from: Lsn(from), to: Lsn(to) },
                 Some(Request::HandOver { to }) => Next::HandOver { to: MemberId(to) },
                 Some(Request::Close) => return true,
-                None => {
+                Some(Request::Prove { .. }) | None => {
                     warn!(self.logger, "a client sent what is no request; its connection is closed");
                     return false;
                 }
@@ -133,13 +154,14 @@ impl Service {
 
     /// Appends one record with the tenure's log, which is looked up again when it has ended.
     fn append(&self, log: &mut Option<Log>, sequence: u64, payload: &[u8]) -> Next {
-        let refused =
-            |why: &dyn std::fmt::Display| Next::Answer(Reply::Refused { sequence, why: why.to_string() });
+        let refused = |passes, why: &dyn std::fmt::Display| {
+            Next::Answer(Reply::Refused { sequence, passes, why: why.to_string() })
+        };
         if log.is_none() {
             let Some(node) = self.node.upgrade() else { return Next::Answer(gone()) };
             match node.log() {
                 Ok(found) => *log = Some(found),
-                Err(error) => return refused(&error),
+                Err(error) => return refused(true, &error),
             }
         }
         let Some(handle) = log.as_ref() else { return Next::Answer(gone()) };
@@ -147,7 +169,7 @@ impl Service {
             Ok(appended) => Next::Commit { log: handle.clone(), sequence, appended },
             Err(error) => {
                 *log = None;
-                refused(&error)
+                refused(passes(&error), &error)
             }
         }
     }
@@ -284,6 +306,20 @@ impl Service {
                 Err(error) => return failed(&error),
             }
         }
+    }
+}
+
+/// Whether the same append may be taken later, here or by another primary, without anybody's doing.
+fn passes(error: &AppendError) -> bool {
+    match error {
+        // A primary whose disk is full hands over to a member that has room.
+        AppendError::NotReady { .. }
+        | AppendError::DiskFull { .. }
+        | AppendError::NoSegment { .. }
+        | AppendError::Sealed { .. }
+        | AppendError::Failed(_)
+        | AppendError::Deadline { .. } => true,
+        AppendError::Full { .. } | AppendError::TooLarge { .. } => false,
     }
 }
 

@@ -16,8 +16,9 @@
 
 use std::fmt;
 
-pub(crate) use windlass_tcp::auth::PROOF_BYTES;
-use windlass_tcp::auth::{NONCE_BYTES, Role, SECRET_BYTES_MIN, Transcript};
+use windlass_log::LogId;
+pub use windlass_tcp::auth::{NONCE_BYTES, PROOF_BYTES};
+use windlass_tcp::auth::{Role, SECRET_BYTES_MIN, Transcript};
 
 /// Bytes of an opening.
 pub(crate) const OPENING_BYTES: usize = 48;
@@ -28,6 +29,7 @@ const MAGIC: [u8; 8] = *b"WINDLCTL";
 const NONCE_AT: usize = OPENING_BYTES - NONCE_BYTES;
 /// What the proofs speak of; the version is checked in the openings before.
 const PURPOSE: &[u8] = b"windlass control";
+const CLIENT_PURPOSE: &[u8] = b"windlass client";
 
 /// The secret that all members of a group share; at least [`Secret::BYTES_MIN`] bytes. Not printed by `Debug`, overwritten
 /// nowhere: keep its source as safe as the data.
@@ -62,6 +64,24 @@ impl Secret {
         Ok(Secret(bytes))
     }
 
+    /// A client's proof that it knows the group: for one log, and for one challenge that the member has just made at random. A member's clients are its own
+    /// machine's, and whoever may reach them is kept out by other means; this keeps clients from the wrong group.
+    #[must_use]
+    pub fn prove_client(&self, log_id: LogId, challenge: [u8; NONCE_BYTES]) -> [u8; PROOF_BYTES] {
+        client_transcript(log_id, challenge).prove(&self.for_tcp(), Role::Dialer)
+    }
+
+    /// Whether `proof` is the one that [`Secret::prove_client`] makes. In constant time.
+    #[must_use]
+    pub fn proves_client(
+        &self,
+        log_id: LogId,
+        challenge: [u8; NONCE_BYTES],
+        proof: &[u8; PROOF_BYTES],
+    ) -> bool {
+        client_transcript(log_id, challenge).verify(&self.for_tcp(), Role::Dialer, proof).is_ok()
+    }
+
     /// The secret as the `tcp` provider takes it.
     pub(crate) fn for_tcp(&self) -> windlass_tcp::auth::Secret {
         windlass_tcp::auth::Secret::new(&self.0).expect("its length was checked when it was made")
@@ -71,6 +91,16 @@ impl Secret {
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(..)")
+    }
+}
+
+fn client_transcript(log_id: LogId, challenge: [u8; NONCE_BYTES]) -> Transcript<'static> {
+    Transcript {
+        purpose: CLIENT_PURPOSE,
+        group: log_id.0,
+        dialer_nonce: [0; NONCE_BYTES],
+        acceptor_nonce: challenge,
+        context: &[],
     }
 }
 
@@ -178,6 +208,19 @@ mod tests {
         assert!(!proves(&secret, End::Dialler, &a, &c, &proof), "replayed to another listener nonce");
         assert!(!proves(&secret, End::Dialler, &c, &b, &proof), "replayed under another dialler nonce");
         assert!(!proves(&secret, End::Dialler, &a, &b, &[0; 32]));
+    }
+
+    #[test]
+    fn a_clients_proof_is_of_one_secret_one_log_and_one_challenge() {
+        let secret = Secret::new(*b"sixteen bytes ok").unwrap();
+        let other = Secret::new(*b"sixteen bytes no").unwrap();
+        let proof = secret.prove_client(LogId([1; 16]), [2; 32]);
+        assert!(secret.proves_client(LogId([1; 16]), [2; 32], &proof));
+        assert!(!other.proves_client(LogId([1; 16]), [2; 32], &proof));
+        assert!(!secret.proves_client(LogId([3; 16]), [2; 32], &proof));
+        assert!(!secret.proves_client(LogId([1; 16]), [4; 32], &proof));
+        let (none, challenge) = (opening([0; 32]), opening([2; 32]));
+        assert!(!proves(&secret, End::Dialler, &none, &challenge, &proof), "worthless among members");
     }
 
     #[test]

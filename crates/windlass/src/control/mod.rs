@@ -18,7 +18,7 @@ mod tcp;
 use std::net::SocketAddr;
 
 #[cfg(feature = "tcp")]
-pub use auth::{Secret, SecretTooShort};
+pub use auth::{NONCE_BYTES, PROOF_BYTES, Secret, SecretTooShort};
 pub use frame::{ENDPOINT_BYTES_MAX, FRAME_BYTES_MAX, Frame, FrameError, KEYS_MAX, Purpose};
 #[cfg(feature = "tcp")]
 pub use tcp::{ControlError, ControlOptions, TcpControl};
