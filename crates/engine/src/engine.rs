@@ -309,6 +309,7 @@ impl Engine {
             }
             Input::Failed { reason } => self.stop(reason),
             Input::Damaged { at } => self.damaged(at),
+            Input::WholeBehind { from } => self.core.whole_behind(from),
             Input::Granted { peer, session, up_to } => self.granted(peer, session, up_to),
             Input::Placed { peer, session, to } => self.placed(peer, session, to),
             Input::Acknowledged { peer, acknowledgement } => self.acknowledged(peer, &acknowledgement),
@@ -406,11 +407,24 @@ impl Engine {
         }
     }
 
-    /// Damage below what was flushed: as primary the tenure ends; in any role the range is had again from the group.
+    /// Damage below what was flushed: as primary the tenure ends, for the peer that is furthest; in any role the range is had again
+    /// from the group.
     fn damaged(&mut self, at: Lsn) {
+        if at < self.core.state.trimmed || at >= self.core.log.persisted.0 {
+            return;
+        }
+        let heir = self.furthest_peer();
+        let epoch = self.core.state.promised;
         self.step_down(StopReason::Damaged { at });
+        if let Some(heir) = heir {
+            // Its promise is asked for once it campaigns, and waits for the seal.
+            self.core.send(heir, Message::Campaign { epoch });
+        }
         self.core.damage = Some(self.core.damage.map_or(at, |known| known.min(at)));
-        self.core.lose_mark();
+        if self.core.config.replicated_allowed {
+            // What was placed here and not looked at yet counts, too, and can't be told any more.
+            self.core.lose_mark();
+        }
         self.core.save();
         if self.sealing.is_none() {
             self.core.set_tail(self.core.log.tail);

@@ -83,11 +83,18 @@ pub enum Input {
         /// Why.
         reason: StopReason,
     },
-    /// A scrub or a reader found damage at `at`, below the persisted LSN. The member repairs it from the group and does
-    /// not lead until it has.
+    /// A scrub or a reader found damage at `at`, below the persisted LSN, and no mark of the superblock lies beyond any more. The
+    /// member repairs it from the group and does not lead until it has. What lies elsewhere by now (trimmed, or cut already) is
+    /// ignored.
     Damaged {
         /// The start of the first damaged record.
         at: Lsn,
+    },
+    /// Behind damage that the opening or [`Input::Damaged`] told of, whole records of this log's history lie from here on, on the
+    /// medium: once the primary has filled up what is before them they are taken as they are, in place of being sent again.
+    WholeBehind {
+        /// A record's start behind the damage.
+        from: Lsn,
     },
 
     // ---- the fabric, as primary ----------------------------------------------------------------------------------

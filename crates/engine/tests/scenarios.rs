@@ -52,6 +52,7 @@ scenarios! {
     r15_the_age_of_pending_work
     r16_a_primary_seals_before_it_promises
     r18_a_damaged_member_neither_leads_nor_counts
+    r18_what_is_whole_behind_damage_is_not_sent_again
     r18_a_witness_knows_what_was_acknowledged
     r18_the_choice_waits_for_what_was_acknowledged
     r19_caught_up

@@ -89,12 +89,12 @@ impl slog::Drain for Lines {
 }
 
 /// The lanes of [`SimExecutor`].
-pub(crate) const LANES: [Lane; 3] = [Lane::Flush, Lane::Superblock, Lane::Prepare];
+pub(crate) const LANES: [Lane; 4] = Lane::ALL;
 
 /// Work waits until the world does it; each lane in order.
 #[derive(Default)]
 pub(crate) struct SimExecutor {
-    lanes: [VecDeque<Work<TestDisk>>; 3],
+    lanes: [VecDeque<Work<TestDisk>>; LANES.len()],
     /// Lanes of what was submitted since the world looked last.
     fresh: VecDeque<usize>,
     done: VecDeque<Done>,

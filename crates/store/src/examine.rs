@@ -4,7 +4,7 @@
 //! its facts and asks [`Facts::row`]; what a row is to an opening, [`Row::action`](windlass_log::Row::action) says. An error of reading is an error, and no fact (kind 7).
 
 use windlass_log::{
-    Action, Extent, Facts, Geometry, Holder, LogId, Marks, NoSuperblock, Older, OpenMode, Place, Record, Row,
+    Action, Extent, Facts, Geometry, Holder, LogId, Lsn, Marks, NoSuperblock, Older, OpenMode, Place, Record, Row,
     SEGMENT_HEADER, ScanError, SegmentHeader, Shape, Superblock, Superblocks, Verdict, judge,
 };
 
@@ -15,7 +15,9 @@ use crate::image::Files;
 use crate::inspect::stop_offset;
 use crate::names;
 use crate::open::{BadHeader, OpenError};
+use crate::open_damaged::{examine_damaged, is_mendable, is_missed};
 use crate::options::Options;
+use crate::scrub::{Damage, damage_start};
 use crate::superblock;
 
 /// The superblock of a folder, identified.
@@ -30,6 +32,12 @@ pub(crate) struct Identified<D: Disk> {
 pub(crate) struct Examined {
     pub(crate) verdict: Verdict,
     pub(crate) action: Action,
+    /// The end of what holds.
+    pub(crate) tail: Lsn,
+    /// A member's log that lacks what it may have acknowledged: its peers repair it.
+    pub(crate) for_repair: bool,
+    /// What is damaged of it.
+    pub(crate) damage: Vec<Damage>,
 }
 
 /// Whose log it is.
@@ -110,12 +118,26 @@ pub(crate) fn examine<D: Disk>(
     let older = look_at_older(disk, now, geometry, listing, &verdict)?;
     let facts = Facts { older: older.as_ref().map_or(Older::Whole, BadOlder::fact), ..files }.at(&verdict);
     let action = facts.action(options.mode);
+    let missed = holder == Holder::Member && is_missed(&verdict, now);
+    let from = match &older {
+        Some(older) => geometry.first_record(older.number()).max(now.trimmed),
+        None => damage_start(geometry, &verdict.stop, now.trimmed),
+    };
     match (action, older) {
-        (Action::Open | Action::Cut, _) => Ok(Examined { verdict, action }),
-        (Action::Repair | Action::Refuse | Action::ReadOnly, Some(older)) => {
+        (Action::Open | Action::Cut, _) if !missed => {
+            let tail = verdict.tail();
+            Ok(Examined { verdict, action, tail, for_repair: false, damage: Vec::new() })
+        }
+        (Action::Open | Action::Cut | Action::Repair, older)
+            if older.as_ref().is_none_or(BadOlder::is_lost) =>
+        {
+            let damage = examine_damaged(disk, now, geometry, listing, &verdict, from)?;
+            Ok(Examined { verdict, action, tail: from, for_repair: true, damage })
+        }
+        (Action::Open | Action::Cut | Action::Repair | Action::Refuse | Action::ReadOnly, Some(older)) => {
             Err(older.refusal(disk, geometry))
         }
-        (Action::Repair | Action::Refuse | Action::ReadOnly, None) => {
+        (Action::Open | Action::Cut | Action::Repair | Action::Refuse | Action::ReadOnly, None) => {
             let number = geometry.segment_of(verdict.stop.lsn);
             let file = disk.path().join(names::segment(geometry, number));
             let offset = stop_offset(geometry, &verdict.stop);
@@ -135,6 +157,20 @@ impl BadOlder {
         match self {
             BadOlder::Missing(_) => Older::Missing,
             BadOlder::Header(..) => Older::BadHeader,
+        }
+    }
+
+    fn number(&self) -> u64 {
+        match self {
+            BadOlder::Missing(number) | BadOlder::Header(number, _) => *number,
+        }
+    }
+
+    /// Whether it is this log's and damaged, not another's.
+    fn is_lost(&self) -> bool {
+        match self {
+            BadOlder::Missing(_) => true,
+            BadOlder::Header(_, cause) => is_mendable(cause),
         }
     }
 

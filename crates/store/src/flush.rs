@@ -43,17 +43,17 @@ impl<D: Disk> Store<D> {
         if from >= upto {
             return Ok(self.persisted());
         }
-        self.flush_range(from, upto)?;
+        let upto = self.flush_range(from, upto)?;
         // A trim may have raised it further meanwhile.
         self.persisted.fetch_max(upto.0, Ordering::AcqRel);
         Counting::add(&self.counting.flushes, 1);
-        Counting::add(&self.counting.flushed_bytes, upto.0 - from.0);
+        Counting::add(&self.counting.flushed_bytes, upto.0.saturating_sub(from.0));
         Ok(Persisted::new(upto))
     }
 
     /// Flushes the pages of `[from, upto)`, segment by segment, oldest first. What a trim has released meanwhile is passed over: the trim point,
-    /// durable before anything is released, stands for it.
-    fn flush_range(&self, from: Lsn, upto: Lsn) -> Result<(), StoreError> {
+    /// durable before anything is released, stands for it. Answers how far that is: less only where damage has taken a segment.
+    fn flush_range(&self, from: Lsn, upto: Lsn) -> Result<Lsn, StoreError> {
         let geometry = self.geometry;
         for number in geometry.segment_of(from)..=geometry.segment_of(upto) {
             let base = geometry.base(number).0;
@@ -66,6 +66,9 @@ impl<D: Disk> Store<D> {
             let found = self.segments().get(&number).cloned();
             let Some(segment) = found else {
                 let released = geometry.segment_of(self.trimmed()) > number;
+                if !released && self.distrusted.load(Ordering::Acquire) {
+                    return Ok(geometry.first_record(number).max(from));
+                }
                 assert!(released, "a flush stays within the segments that were made ready");
                 continue;
             };
@@ -76,9 +79,9 @@ impl<D: Disk> Store<D> {
             let name = || names::segment(geometry, number);
             if let Err(errno) = segment.map.flush_range(pages) {
                 let error = Err::<(), _>(errno).at(DiskCall::FlushRange, self.disk.path(), &name());
-                return error.map_err(|error| self.fail(error));
+                return error.map(|()| upto).map_err(|error| self.fail(error));
             }
         }
-        Ok(())
+        Ok(upto)
     }
 }

@@ -30,6 +30,7 @@ use crate::names;
 use crate::options::{CopiedFolder, Options, Surroundings, Vouch};
 use crate::pool::{Free, NOT_NAMING, Pool};
 use crate::prepare::make_reserve;
+use crate::scrub::{Damage, mend_header};
 use crate::store::{Control, Preparing, Store};
 use crate::superblock;
 use crate::trim::destroy_record;
@@ -44,6 +45,9 @@ pub struct Opened {
     pub chain: Option<Chain>,
     /// What recovery found before it changed anything.
     pub verdict: Verdict,
+    /// What was on the medium of a group's member and is damaged, oldest first, as far as was looked: from the first of it on the log is had again from the group, and
+    /// the tail is where that begins. Empty for a log that is whole.
+    pub damage: Vec<Damage>,
     /// What it wrote so that the log can go on.
     pub onward: Onward,
     /// Whether the last stop was clean.
@@ -291,7 +295,8 @@ pub(crate) fn open_locked<D: Disk>(
     };
     let copied = place != Place::Own;
     let mut listing = folder::list(&disk)?;
-    let Examined { verdict, action } = examine(&disk, &now, geometry, &listing, place, options)?;
+    let Examined { verdict, action, tail, for_repair, damage } =
+        examine(&disk, &now, geometry, &listing, place, options)?;
 
     // From here on the folder is changed. First its names: a process that died may have seen names that never reached the medium (kind 30).
     disk.sync_folder().at(DiskCall::SyncFolder, disk.path(), "")?;
@@ -299,16 +304,19 @@ pub(crate) fn open_locked<D: Disk>(
         superblock::mend(&disk, &file, stale, &now.encode()?)?;
     }
     let clean = now.clean.is_some();
-    let tail = verdict.tail();
     let cut = action == Action::Cut;
     if cut {
         destroy_torn(&disk, geometry, tail)?;
     }
     let mut next = now.clone();
     let onward = Going { holder, clean, copied, chain: verdict.chain.is_some() }.row();
-    let unsettled = onward.settles();
+    let unsettled = onward.settles() || for_repair;
     if unsettled {
         settle(&mut next, tail, around, fingerprint, onward)?;
+        if for_repair {
+            // what was flushed may have been acknowledged, and more than that.
+            next.acknowledged = next.acknowledged.max(now.persisted).max(verdict.flushed);
+        }
         next.generation += 1;
     }
     let memory_lost = !clean && now.boot_id != around.boot_id;
@@ -319,22 +327,32 @@ pub(crate) fn open_locked<D: Disk>(
     let chain = begun.map(begin).or(verdict.chain);
     let rewrite = match onward.rewrite() {
         Rewrite::Nothing => tail..tail,
-        Rewrite::FromMark => now.persisted..tail,
+        Rewrite::FromMark => now.persisted.min(tail)..tail,
         Rewrite::FromTrim => now.trimmed..forget_ahead(&disk, geometry, tail, &mut listing)?,
     };
-    let persisted = if unsettled { now.persisted } else { tail };
+    let persisted = if unsettled { now.persisted.min(tail) } else { tail };
     let unvouched =
         if unsettled { Some(Unvouched { rewrite, tail, bytes: next.encode()?, next }) } else { None };
     let control = Control { file, now };
     let later = options.vouch == Vouch::Later && lone && !copied;
     let boot_id = around.boot_id;
-    let recovered =
-        Recovered { geometry, tail, persisted, control, listing, unvouched, boot_id, device_bytes_before };
+    let recovered = Recovered {
+        geometry,
+        tail,
+        persisted,
+        control,
+        listing,
+        unvouched,
+        boot_id,
+        device_bytes_before,
+        for_repair,
+    };
     let (store, rewritten_bytes) = assemble(disk, lock, options, recovered, later)?;
     let opened = Opened {
         tail,
         chain,
         verdict,
+        damage,
         onward,
         clean,
         memory_lost,
@@ -462,6 +480,8 @@ struct Recovered<D: Disk> {
     unvouched: Option<Unvouched>,
     boot_id: [u8; 16],
     device_bytes_before: Option<u64>,
+    /// What lies behind the tail is not leftovers.
+    for_repair: bool,
 }
 
 /// The store over a recovered folder: the rest of recovery is done, or left for `later`; then files without log go to the pool, segments from the tail on are
@@ -473,8 +493,8 @@ fn assemble<D: Disk>(
     recovered: Recovered<D>,
     later: bool,
 ) -> Result<(Store<D>, u64), OpenError> {
-    let Recovered { geometry, tail, persisted, control, listing, unvouched, boot_id, device_bytes_before } =
-        recovered;
+    let Recovered { geometry, tail, persisted, control, listing, unvouched, boot_id, .. } = recovered;
+    let (device_bytes_before, for_repair) = (recovered.device_bytes_before, recovered.for_repair);
     let first = geometry.segment_of(control.now.trimmed);
     let tail_segment = geometry.segment_of(tail);
     let store = Store {
@@ -493,6 +513,7 @@ fn assemble<D: Disk>(
         segments: RwLock::new(BTreeMap::new()),
         running: AtomicBool::new(false),
         closed: AtomicBool::new(false),
+        distrusted: AtomicBool::new(for_repair),
         failed: OnceLock::new(),
         vouched: AtomicBool::new(unvouched.is_none()),
         vouching: Mutex::new(()),
@@ -522,6 +543,14 @@ fn assemble<D: Disk>(
         if number < first {
             pool.released.push((number, None));
         } else if number < tail_segment {
+            pool.live += 1;
+        } else if for_repair {
+            // Its records may be whole: the peers send again only what is not.
+            mend_header(&store.disk, geometry, number, store.header(number))?;
+            if number == tail_segment {
+                let segment = store.open_segment(number)?;
+                store.segments_mut().insert(number, segment);
+            }
             pool.live += 1;
         } else if number == ahead && header_of(&store.disk, geometry, number, store.log_id)?.is_ok() {
             let segment = store.open_segment(number)?;

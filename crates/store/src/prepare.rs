@@ -145,7 +145,11 @@ impl<D: Disk> Store<D> {
         let last = self.geometry.segment_of(tail) + ahead;
         // Whatever is mapped below was opened again to be read, and says nothing of where the log goes on.
         let first = self.geometry.segment_of(self.persisted().lsn());
-        let next = self.segments().range(first..).next_back().map_or(first, |(number, _)| number + 1);
+        // The first that is not open, and not the one behind the last: of a damaged log a segment may be missing before others that are there.
+        let open = self.segments();
+        let next = (first..).zip(open.range(first..)).take_while(|(next, (number, _))| next == *number);
+        let next = next.last().map_or(first, |(last, _)| last + 1);
+        drop(open);
         // So that each has the length of a few looks, however fast the tail moves. Segments that are free anyway, never new ones.
         let wanted = self.geometry.segment_of(Lsn(tail.0 + preparing.pace * PACE_LOOKS));
         let more = wanted.min(self.geometry.segment_of(tail) + self.options.segments_ahead_max.max(ahead));

@@ -86,6 +86,8 @@ pub struct Reader<D: Disk> {
     ahead: Option<Ahead>,
     /// Whether a record is known to start at the scan's place.
     on_start: bool,
+    /// What stands there did not hold: it is looked at afresh, for it may have been repaired.
+    doubted: bool,
 }
 
 impl<D: Disk> std::fmt::Debug for Reader<D> {
@@ -104,7 +106,7 @@ impl<D: Disk> Store<D> {
     #[must_use]
     pub fn reader(self: &Arc<Self>, from: Lsn) -> Reader<D> {
         let scan = Scan::new(self.shape(), self.geometry.normalize(from), None);
-        Reader { store: Arc::clone(self), scan, file: None, ahead: None, on_start: false }
+        Reader { store: Arc::clone(self), scan, file: None, ahead: None, on_start: false, doubted: false }
     }
 }
 
@@ -177,13 +179,16 @@ impl<D: Disk> Reader<D> {
         if at >= end {
             return Ok(Read::AtEnd { lsn: at });
         }
-        let Reader { store, scan, file, on_start, .. } = self;
+        let Reader { store, scan, file, on_start, doubted, .. } = self;
         match scan.step(&mut Files::new(&store.disk, store.geometry, file)) {
             Ok(Step::Record(record)) => {
                 *on_start = true;
                 Ok(Read::Record(record))
             }
-            Ok(Step::Stop(stop)) => Err(stopped(store, file, shape.as_ref(), end, stop)?),
+            Ok(Step::Stop(stop)) => {
+                *doubted = true;
+                Err(stopped(store, file, shape.as_ref(), end, stop)?)
+            }
             Err(error) => {
                 *file = None;
                 Err(scan_failed(error))
@@ -204,7 +209,7 @@ impl<D: Disk> Reader<D> {
         if self.scan.at() >= end {
             return Ok(());
         }
-        let Reader { store, scan, file, ahead, on_start } = self;
+        let Reader { store, scan, file, ahead, on_start, doubted } = self;
         let mut stepped =
             scan.step_placed(&mut Files::new(&store.disk, store.geometry, file).with_ahead(ahead.as_mut()));
         if ahead.as_ref().is_some_and(|ahead| ahead.is_over() || !matches!(stepped, Ok(Ok(_)))) {
@@ -222,7 +227,10 @@ impl<D: Disk> Reader<D> {
                 scan.step_held(RUN_RECORDS - 1, |placed| run.push(placed));
                 Ok(())
             }
-            Ok(Err(stop)) => Err(stopped(store, file, shape.as_ref(), end, stop)?),
+            Ok(Err(stop)) => {
+                *doubted = true;
+                Err(stopped(store, file, shape.as_ref(), end, stop)?)
+            }
             Err(error) => {
                 *file = None;
                 Err(scan_failed(error))
@@ -250,6 +258,9 @@ impl<D: Disk> Reader<D> {
     fn look(&mut self, end: Lsn) -> Result<Option<Shape>, ReadError> {
         purged(&self.store, self.scan.at())?;
         self.scan.set_until(end);
+        if std::mem::take(&mut self.doubted) {
+            self.scan.forget();
+        }
         Ok(if self.on_start { None } else { Some(self.scan.shape().clone()) })
     }
 }

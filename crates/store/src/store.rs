@@ -70,6 +70,8 @@ pub struct Store<D: Disk> {
     pub(crate) released_below: AtomicU64,
     pub(crate) running: AtomicBool,
     pub(crate) closed: AtomicBool,
+    /// Damage was found below the persisted mark, and the mark lowered: a segment that was flushed may be missing.
+    pub(crate) distrusted: AtomicBool,
     pub(crate) failed: OnceLock<DiskError>,
     /// Nothing is left of the opening. Stored with release ordering once that is so.
     pub(crate) vouched: AtomicBool,

@@ -320,14 +320,14 @@ impl<D: Disk> Store<D> {
     }
 
     /// Opens the segments from `first` to the lowest open one: they are to be written again.
-    fn reopen_from(&self, first: u64) -> Result<(), CutError> {
+    pub(crate) fn reopen_from(&self, first: u64) -> Result<(), StoreError> {
         let _pool = locked(&self.pool);
         let open = self.segments().range(first..).next().map_or(first + 1, |(number, _)| *number);
         for number in first..open {
             match self.open_segment(number) {
                 Ok(segment) => drop(self.segments_mut().insert(number, segment)),
                 Err(error) if error.errno == Errno::NOENT => {}
-                Err(error) => return Err(self.fail(error).into()),
+                Err(error) => return Err(self.fail(error)),
             }
         }
         Ok(())

@@ -80,6 +80,7 @@ mod metrics;
 #[cfg(feature = "tcp")]
 mod node;
 mod options;
+mod scrub;
 
 pub use clock::{Clock, MonotonicClock};
 pub use commit::{CommitError, Committed, Failure, Level, UnknownLevel};
@@ -92,6 +93,7 @@ pub use log::{
     Reader, Record, Reservation, Run, Step, Subscription, Surroundings, Verified, VerifyReport,
 };
 pub use metrics::{HistogramSnapshot, MetricsSnapshot};
+pub use scrub::ScrubMetrics;
 #[cfg(feature = "tcp")]
 pub use node::{
     BarrierError, FabricChoice, Node, NodeCloseError, NodeError, NodeEvent, NodeEvents, NodeInfo,

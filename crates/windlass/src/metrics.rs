@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use windlass_log::Lsn;
 
+use crate::scrub::{ScrubMeters, ScrubMetrics};
+
 /// Sub-buckets for each power of two: values are kept to within a quarter of their size.
 const STEPS: usize = 4;
 const BUCKETS: usize = 64 * STEPS;
@@ -146,6 +148,7 @@ pub(crate) struct Meters {
     pub(crate) trims: Counter,
     pub(crate) trim_failures: Counter,
     pub(crate) retention_warnings: Counter,
+    pub(crate) scrub: ScrubMeters,
 }
 
 /// Everything a log counts, at one moment. LSNs are read one after the other, lowest watermark first, so that
@@ -222,6 +225,8 @@ pub struct MetricsSnapshot {
     pub trims: u64,
     /// Trims that failed.
     pub trim_failures: u64,
+    /// What was read and checked of cold segments, and found in them.
+    pub scrub: ScrubMetrics,
 }
 
 impl MetricsSnapshot {
@@ -248,6 +253,9 @@ impl MetricsSnapshot {
         };
         for (name, help, value) in self.gauges() {
             line("gauge", name, help, value);
+        }
+        if let Some(since) = self.scrub.since_pass {
+            line("gauge", "scrub_pass_age_seconds", "Since the last full pass.", since.as_secs_f64());
         }
         for (name, help, value) in self.counters() {
             line("counter", name, help, value as f64);
@@ -303,6 +311,11 @@ impl MetricsSnapshot {
             ("trims_total", "Trims.", self.trims),
             ("trim_failures_total", "Trims that failed.", self.trim_failures),
             ("retention_warnings_total", "Times the cap was used to 80 %.", self.retention_warnings),
+            ("scrubbed_bytes_total", "Bytes of cold segments checked.", self.scrub.bytes),
+            ("scrub_passes_total", "Full passes over what was cold.", self.scrub.passes),
+            ("scrub_failures_total", "Pieces that could not be read.", self.scrub.failures),
+            ("damage_found_total", "Damaged ranges found.", self.scrub.damage_found),
+            ("damage_repaired_total", "Times a member was whole again.", self.scrub.damage_repaired),
         ];
         if let Some(device_bytes) = self.device_bytes {
             counters.push(("device_bytes_total", "Bytes written to the device by everybody.", device_bytes));

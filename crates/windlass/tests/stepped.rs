@@ -4,6 +4,9 @@
 #[path = "support/world.rs"]
 mod world;
 
+#[path = "support/damage_cases.rs"]
+mod damage_cases;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -118,13 +121,13 @@ impl ControlPlane for TestControl {
 /// Work waits until the simulation does it; each lane in order.
 #[derive(Default)]
 struct StepExecutor {
-    lanes: [VecDeque<Work<TestDisk>>; 3],
+    lanes: [VecDeque<Work<TestDisk>>; Lane::ALL.len()],
     done: VecDeque<Done>,
 }
 
 impl StepExecutor {
     fn pending(&self) -> Vec<usize> {
-        (0..3).filter(|lane| !self.lanes[*lane].is_empty()).collect()
+        (0..Lane::ALL.len()).filter(|lane| !self.lanes[*lane].is_empty()).collect()
     }
 
     fn work(&mut self, lane: usize) {
@@ -140,6 +143,7 @@ impl Executor<TestDisk> for StepExecutor {
             Lane::Flush => 0,
             Lane::Superblock => SUPERBLOCK,
             Lane::Prepare => 2,
+            Lane::Scrub => 3,
         };
         self.lanes[lane].push_back(work);
     }
@@ -276,6 +280,7 @@ impl Sim {
             retention_bytes: 64 * SEGMENT_BYTES,
             reservation_limit: Duration::from_secs(5),
             full_disk_limit: Duration::from_secs(1),
+            scrub_bytes_per_second: 1 << 20,
             logger: slog::Logger::root(slog::Discard, slog::o!()),
         };
         self.members[at].driver = Some(Driver::new(parts, options).unwrap());
@@ -355,7 +360,9 @@ impl Sim {
                 }
                 DriverEvent::Role { .. } | DriverEvent::SteppedDown { .. } => member.log = None,
                 DriverEvent::Engine(Event::Stopped { reason }) => self.stopped.push((member.id, reason)),
-                DriverEvent::Engine(_) => {}
+                DriverEvent::Engine(_)
+                | DriverEvent::Damaged { .. }
+                | DriverEvent::Repaired { .. } => {}
             }
         }
         // What is durable may be acknowledged.

@@ -8,6 +8,9 @@ use super::Engine;
 use super::work::{Offer, Request};
 use crate::{Acknowledgement, Command, Heartbeat, Message, Notice, Persisted, Session, Token};
 
+/// How much of what lies whole behind damage is looked at in one go, at first: the pump does nothing else meanwhile.
+const BEHIND_BYTES: u64 = 4 << 20;
+
 /// The primary that holds this member's windows.
 #[derive(Debug)]
 pub(super) struct Following {
@@ -18,6 +21,11 @@ pub(super) struct Following {
     /// Up to where arrived bytes were looked at.
     looked: Lsn,
     parse: Option<(Token, Lsn)>,
+    /// Whether that one looks at what lies behind damage, in place from before.
+    parse_is_behind: bool,
+    /// How much of that is looked at in one go, and where it began.
+    behind_bytes: u64,
+    behind_from: Option<Lsn>,
     /// Since when bytes that arrived do not parse.
     behind_since: Option<u64>,
     pub(super) wanted: Lsn,
@@ -46,6 +54,9 @@ impl Following {
             arrived: tail,
             looked: tail,
             parse: None,
+            parse_is_behind: false,
+            behind_bytes: BEHIND_BYTES,
+            behind_from: None,
             behind_since: None,
             wanted: Lsn(0),
             consumed: 0,
@@ -137,13 +148,44 @@ impl Engine {
         let Some(following) = &mut self.following else { return };
         let Some((_, to)) = following.parse.filter(|(expected, _)| *expected == token) else { return };
         following.parse = None;
-        following.looked = to;
+        let is_behind = core::mem::take(&mut following.parse_is_behind);
+        if is_behind {
+            following.looked = following.looked.max(valid_tail);
+        } else {
+            following.looked = to;
+        }
         if valid_tail > tail {
             self.core.log.tail = valid_tail;
             following.behind_since = None;
         }
         if self.core.log.tail < following.arrived {
             following.behind_since = following.behind_since.or(Some(now));
+        }
+        if is_behind {
+            self.looked_behind(valid_tail > tail);
+        }
+    }
+
+    /// What lies behind damage was looked at: go on, or, where it ends, have the primary go on from there.
+    fn looked_behind(&mut self, got_on: bool) {
+        let segment_bytes = self.core.config.geometry.segment_bytes();
+        let tail = self.core.log.tail;
+        let Some(following) = &mut self.following else { return };
+        if got_on {
+            return;
+        }
+        if following.behind_bytes < segment_bytes {
+            // A record may be as long as a segment.
+            following.behind_bytes = (2 * following.behind_bytes).min(segment_bytes);
+            return;
+        }
+        let gained = following.behind_from.take().map_or(0, |from| tail.0 - from.0);
+        following.behind_bytes = BEHIND_BYTES;
+        self.core.pass_whole();
+        if gained > self.core.config.limits.batch_bytes && !following.broken {
+            following.broken = true;
+            self.resync = Some((following.primary, following.session));
+            self.send_resync();
         }
     }
 
@@ -191,6 +233,14 @@ impl Engine {
         let resync_after = self.core.config.timing.suspicion_ns / 2;
         let now = self.core.now;
         let Some(following) = &mut self.following else { return };
+        if following.parse.is_none() && self.core.is_at_whole() {
+            let (token, tail) = (self.core.token(), self.core.log.tail);
+            let to = Lsn(tail.0 + following.behind_bytes);
+            following.behind_from.get_or_insert(tail);
+            following.parse = Some((token, to));
+            following.parse_is_behind = true;
+            self.core.push(Command::Parse { token, to });
+        }
         if following.parse.is_none() && following.arrived > following.looked {
             let (token, to) = (self.core.token(), following.arrived);
             following.parse = Some((token, to));
@@ -245,12 +295,14 @@ impl Engine {
         if following.acknowledging {
             return;
         }
+        // What was in place behind damage may lie beyond all that this session has brought: the next one tells of it.
+        let arrived = following.arrived;
         let now = Acknowledgement {
             session: following.session,
             sequence: following.acknowledged.map_or(1, |last| last.sequence + 1),
             consumed: following.consumed,
-            valid_tail: self.core.log.tail,
-            persisted: self.core.log.persisted,
+            valid_tail: self.core.log.tail.min(arrived),
+            persisted: self.core.log.persisted.min(Persisted(arrived)),
             heartbeat: following.heartbeat,
         };
         assert!(now.persisted.0 <= now.valid_tail, "persisted is acknowledged only for what was parsed");

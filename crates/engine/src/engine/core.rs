@@ -13,6 +13,8 @@ use crate::{
 
 /// Stalls that are remembered until they are asked for.
 const STALLS_MAX: usize = 64;
+/// Places behind damage that are remembered. What lies behind the others is sent again.
+const WHOLE_BEHIND_MAX: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct Core {
@@ -35,6 +37,8 @@ pub(super) struct Core {
     pub(super) witnessed: BTreeMap<MemberId, Mark>,
     /// Where the log was found damaged, until what lies beyond is written again.
     pub(super) damage: Option<Lsn>,
+    /// Where whole records begin again behind damage, lowest first.
+    pub(super) whole_behind: VecDeque<Lsn>,
     /// Committed bytes were lost here by damage: the published watermarks run ahead of the tail until it is repaired.
     lost_committed: bool,
     pub(super) now: u64,
@@ -97,6 +101,7 @@ impl Core {
             epoch_seen: state.promised,
             witnessed: BTreeMap::new(),
             damage: None,
+            whole_behind: VecDeque::new(),
             lost_committed: false,
             now,
             next_token: 1,
@@ -196,6 +201,27 @@ impl Core {
     /// Bytes that were flushed are gone: how far this member had acknowledged can't be told any more.
     pub(super) fn lose_mark(&mut self) {
         self.state.mark = DurableState::MARK_UNKNOWN;
+    }
+
+    /// Whole records begin again here, behind damage.
+    pub(super) fn whole_behind(&mut self, from: Lsn) {
+        let places = &mut self.whole_behind;
+        let index = places.partition_point(|place| *place < from);
+        if places.get(index) != Some(&from) && from > self.log.tail.min(self.damage.unwrap_or(self.log.tail)) {
+            places.insert(index, from);
+            places.truncate(WHOLE_BEHIND_MAX);
+        }
+    }
+
+    /// Whether the log has been filled up to whole records behind damage.
+    pub(super) fn is_at_whole(&self) -> bool {
+        self.whole_behind.front().is_some_and(|from| *from <= self.log.tail)
+    }
+
+    /// Forgets the places behind damage that the log has reached.
+    pub(super) fn pass_whole(&mut self) {
+        let tail = self.log.tail;
+        self.whole_behind.retain(|from| *from > tail);
     }
 
     /// Everything that this member may ever have vouched for is on its medium again.

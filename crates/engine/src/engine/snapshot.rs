@@ -60,6 +60,7 @@ impl Engine {
         core.state.history = history;
         core.state.trimmed = at;
         core.damage = None;
+        core.whole_behind.clear();
         core.witnessed.clear();
         core.log.flush = None;
         core.log.tail = at;

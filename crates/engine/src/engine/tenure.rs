@@ -441,6 +441,12 @@ impl Engine {
         }
     }
 
+    /// As primary: the peer that streams and has most on its medium.
+    pub(super) fn furthest_peer(&self) -> Option<MemberId> {
+        let streaming = self.tenure.as_ref()?.peers.iter().filter(|(_, peer)| peer.is_streaming());
+        streaming.max_by_key(|(_, peer)| peer.persisted()).map(|(member, _)| *member)
+    }
+
     /// Ends the tenure, if there is one: posting and counting stop here, the log is sealed, pending commits end as
     /// unknown.
     pub(super) fn step_down(&mut self, reason: StopReason) {

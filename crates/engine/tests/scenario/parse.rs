@@ -181,6 +181,7 @@ impl<'a> Words<'a> {
                 _ => self.fail("failed flush, or failed seal"),
             },
             "damaged" => Input::Damaged { at: self.lsn() },
+            "whole_behind" => Input::WholeBehind { from: self.lsn() },
             "granted" => Input::Granted { peer: self.member(), session: self.session(), up_to: self.lsn() },
             "placed" => {
                 Input::Placed { peer: self.member(), session: self.session(), to: Placed(self.lsn()) }

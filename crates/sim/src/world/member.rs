@@ -17,7 +17,7 @@ use super::{What, World};
 use crate::coverage::Mark;
 use crate::fabric::{MS, SimFabric};
 use crate::oracle::Floors;
-use crate::parts::{Lines, SimClock, SimControl, SimExecutor};
+use crate::parts::{LANES, Lines, SimClock, SimControl, SimExecutor};
 use crate::random::Random;
 use crate::setting::{SEGMENT_BYTES, Setting, Strike};
 
@@ -42,7 +42,7 @@ pub(super) struct Member {
     /// How many times as long everything here takes, and everything of its disk.
     pub(super) slowness: u64,
     pub(super) disk_slowness: u64,
-    pub(super) lane_free_at: [u64; 3],
+    pub(super) lane_free_at: [u64; LANES.len()],
     pub(super) phase: Phase,
     pub(super) before: Option<Status>,
     /// Published as durable and looked at up to here.
@@ -92,7 +92,7 @@ impl Member {
             paused_until: 0,
             slowness: 1,
             disk_slowness: 1,
-            lane_free_at: [0; 3],
+            lane_free_at: [0; LANES.len()],
             phase: Phase::Idle,
             before: None,
             published: Lsn(0),
@@ -201,7 +201,7 @@ impl World {
         member.control = SimControl::default();
         member.identity = Some(identity);
         member.step_at = u64::MAX;
-        member.lane_free_at = [self.now; 3];
+        member.lane_free_at = [self.now; LANES.len()];
         member.phase = Phase::Idle;
         member.before = None;
         member.published = superblock.trimmed;
@@ -230,6 +230,7 @@ impl World {
             retention_bytes: 64 * SEGMENT_BYTES,
             reservation_limit: Duration::from_secs(5),
             full_disk_limit: Duration::from_millis(500),
+            scrub_bytes_per_second: 1 << 20,
             logger: if self.trace.is_kept() {
                 member.lines.logger()
             } else {
@@ -305,7 +306,7 @@ impl World {
                 // The disk was in the middle of something.
                 let steps = member.disk.steps();
                 member.disk.stop_at(steps + work);
-                for lane in 0..3 {
+                for lane in 0..LANES.len() {
                     if executor.is_busy(lane) {
                         executor.work(lane);
                     }

@@ -204,6 +204,11 @@ pub trait DiskFile: Send + Sync + 'static {
     /// Asks for these bytes to be in the page cache soon, in small folios. A hint.
     fn will_need(&self, range: Range<u64>);
 
+    /// Lets go of what the page cache holds of these bytes, if nobody maps them and they need not be written: the next read asks the medium. A hint.
+    fn forget(&self, range: Range<u64>) {
+        let _ = range;
+    }
+
     /// What ties the file to its place.
     ///
     /// # Errors

@@ -283,6 +283,13 @@ impl DiskFile for RealFile {
         }
     }
 
+    fn forget(&self, range: Range<u64>) {
+        let len = std::num::NonZeroU64::new(range.end.saturating_sub(range.start));
+        if len.is_some() {
+            let _ = fs::fadvise(&self.file, range.start, len, Advice::DontNeed);
+        }
+    }
+
     fn identity(&self) -> Result<FileIdentity, Errno> {
         let stat = fs::statx(&self.file, "", AtFlags::EMPTY_PATH, StatxFlags::INO | StatxFlags::BTIME)?;
         let born = if stat.stx_mask & StatxFlags::BTIME.bits() == 0 {

@@ -4,6 +4,7 @@ use slog::{info, warn};
 use windlass_engine::{Command, Event, FenceQuorum, Input, LsnRange, Role, Session, Token};
 use windlass_fabric::Fabric;
 use windlass_log::{EpochHistory, Lsn, MemberId, SEGMENT_HEADER_BYTES};
+use windlass_store::Damage;
 use windlass_store::disk::Disk;
 
 use super::executor::{Change, Executor, Job, Work};
@@ -32,6 +33,7 @@ const ALONE_RECORDS: u64 = 2;
 pub(crate) enum Ordered {
     Job { job: Job, history: EpochHistory, tail: Option<Lsn> },
     Revoke { token: Token },
+    Distrust { damage: Damage },
     StartTenure { token: Token, quorum: FenceQuorum, at: Lsn },
 }
 
@@ -210,7 +212,7 @@ where
         is_alone && bytes <= SHORT_FLUSH_BYTES
     }
 
-    fn submit(&mut self, job: Job) {
+    pub(super) fn submit(&mut self, job: Job) {
         self.executor.submit(Work { store: self.local.store.clone(), job });
     }
 
@@ -289,6 +291,10 @@ where
                 Ordered::Job { job, history, tail } => {
                     self.running = Some(Running::Job { history, tail });
                     self.submit(job);
+                }
+                Ordered::Distrust { damage } => {
+                    self.running = Some(Running::Job { history: self.local.history.clone(), tail: None });
+                    self.submit(Job::Distrust { damage });
                 }
                 Ordered::Revoke { token } => {
                     self.group_meters.revocations.add(1);

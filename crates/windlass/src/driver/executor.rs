@@ -8,7 +8,9 @@ use std::sync::Arc;
 use windlass_engine::{Persisted, StopReason, Token};
 use windlass_log::{Lsn, Superblock};
 use windlass_store::disk::Disk;
-use windlass_store::{PrepareError, Prepared, Store, TrimError};
+use windlass_store::{
+    Damage, DiskError, PrepareError, Prepared, ScrubPlace, Scrubbed, Store, TrimError,
+};
 
 /// Which lane work belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,6 +21,13 @@ pub enum Lane {
     Superblock,
     /// Segments ahead of need.
     Prepare,
+    /// Reading what nobody waits for.
+    Scrub,
+}
+
+impl Lane {
+    /// Every lane.
+    pub const ALL: [Lane; 4] = [Lane::Flush, Lane::Superblock, Lane::Prepare, Lane::Scrub];
 }
 
 /// A change of the superblock.
@@ -52,6 +61,14 @@ pub(crate) enum Job {
     },
     Prepare {
         tail: Lsn,
+    },
+    Scrub {
+        place: ScrubPlace,
+        until: Lsn,
+        bytes_max: u64,
+    },
+    Distrust {
+        damage: Damage,
     },
 }
 
@@ -87,6 +104,11 @@ pub(crate) enum Outcome {
         refused: Option<String>,
     },
     Prepared(Result<Prepared, PrepareError>),
+    Scrubbed(Result<Scrubbed, DiskError>),
+    /// The persisted mark is lowered to this damage.
+    Distrusted {
+        damage: Damage,
+    },
     /// The medium failed: nothing can be acknowledged any more.
     Failed {
         reason: StopReason,
@@ -100,8 +122,13 @@ impl<D: Disk> Work<D> {
     pub fn lane(&self) -> Lane {
         match self.job {
             Job::Flush { .. } => Lane::Flush,
-            Job::Save { .. } | Job::Cut { .. } | Job::Reset { .. } | Job::Trim { .. } => Lane::Superblock,
+            Job::Save { .. }
+            | Job::Cut { .. }
+            | Job::Reset { .. }
+            | Job::Trim { .. }
+            | Job::Distrust { .. } => Lane::Superblock,
             Job::Prepare { .. } => Lane::Prepare,
+            Job::Scrub { .. } => Lane::Scrub,
         }
     }
 
@@ -115,6 +142,8 @@ impl<D: Disk> Work<D> {
             Job::Reset { .. } => "reset",
             Job::Trim { .. } => "trim",
             Job::Prepare { .. } => "prepare",
+            Job::Scrub { .. } => "scrub",
+            Job::Distrust { .. } => "distrust",
         }
     }
 
@@ -159,6 +188,13 @@ impl<D: Disk> Work<D> {
                 // Not another try later: the first failure of the medium is final for all that this store does.
                 Err(error @ PrepareError::Store(_)) => failed(error.to_string()),
                 prepared => Outcome::Prepared(prepared),
+            },
+            Job::Scrub { place, until, bytes_max } => {
+                Outcome::Scrubbed(store.scrub(place, until, bytes_max))
+            }
+            Job::Distrust { damage } => match store.distrust(damage.start) {
+                Ok(()) => Outcome::Distrusted { damage },
+                Err(error) => failed(error.to_string()),
             },
         })
     }

@@ -35,6 +35,7 @@ mod outgoing;
 mod port;
 mod prefetch;
 mod quiet;
+mod scrub;
 mod sessions;
 mod slots;
 mod staging;
@@ -55,7 +56,7 @@ use windlass_fabric::{
 };
 use windlass_log::{Epoch, Lsn, MemberId, SEGMENT_HEADER_BYTES};
 use windlass_store::disk::{Disk, FilesystemClass};
-use windlass_store::{Opened, Store, UpdateError};
+use windlass_store::{Damage, Opened, Store, UpdateError};
 
 pub use executor::{Done, Executor, InlineExecutor, Lane, Work};
 pub(crate) use meters::GroupMeters;
@@ -101,6 +102,8 @@ pub struct DriverOptions {
     pub reservation_limit: Duration,
     /// How long a primary bears that its disk is full before it hands over to a member that has room.
     pub full_disk_limit: Duration,
+    /// How many bytes of cold segments are read and checked a second; 0: none.
+    pub scrub_bytes_per_second: u64,
     /// For the few lines.
     pub logger: Logger,
 }
@@ -158,6 +161,16 @@ pub enum DriverEvent {
         epoch: Epoch,
         /// Why.
         reason: StopReason,
+    },
+    /// Something that was on this member's medium is damaged: it is had again from the group, and the member does not lead until it has it.
+    Damaged {
+        /// What, and where.
+        damage: Damage,
+    },
+    /// Everything that was damaged or lost here is on the medium again.
+    Repaired {
+        /// The end of the log by now.
+        tail: Lsn,
     },
     /// Anything else that the engine has to say.
     Engine(Event),
@@ -230,6 +243,7 @@ pub struct Driver<F: Fabric, D: Disk, C, N, X> {
     flush_mean_ns: u64,
     unsound: quiet::Unsound,
     full_disk: full::FullDisk,
+    scrubber: scrub::Scrubber,
     /// Since when this member is a candidate.
     candidate_since: Option<u64>,
     identity: Identity,
@@ -336,7 +350,7 @@ where
         parts: Parts<F, D, C, N, X>,
         mut options: DriverOptions,
     ) -> Result<Driver<F, D, C, N, X>, DriverError> {
-        let Parts { fabric, store, opened, clock, control, executor, staging } = parts;
+        let Parts { fabric, store, mut opened, clock, control, executor, staging } = parts;
         check_capabilities(&fabric)?;
         let superblock = store.superblock();
         assert_eq!(superblock.member, options.config.me, "the folder is another member's");
@@ -368,7 +382,8 @@ where
             options.config.limits.notice_slots,
             Arc::clone(&group_meters),
         );
-        Ok(Driver {
+        let damage = std::mem::take(&mut opened.damage);
+        let mut driver = Driver {
             sessions,
             local,
             queue,
@@ -395,6 +410,7 @@ where
             gather_until_ns: None,
             flush_mean_ns: 0,
             unsound: quiet::Unsound::default(),
+            scrubber: scrub::Scrubber::new(options.scrub_bytes_per_second),
             full_disk: full::FullDisk::new(nanos(options.full_disk_limit)),
             candidate_since: None,
             identity: options.config.identity,
@@ -402,7 +418,9 @@ where
             news: News::new(&options.config, now),
             options,
             stopped: None,
-        })
+        };
+        driver.opened_damaged(damage);
+        Ok(driver)
     }
 
     /// Takes one turn: everything that can be done now is done. Whether anything was; if not, [`Driver::wait`] before the next one.
@@ -441,6 +459,7 @@ where
         let tail = self.tail();
         self.local.prepare(&mut self.executor, tail, now);
         self.leave_full_disk(now);
+        self.care(now);
         if self.news.is_due(now) {
             let (status, is_new) = (self.engine.status(), self.local.history.entries().is_empty());
             self.news.look(&self.options.logger, &status, is_new, now);
@@ -468,10 +487,15 @@ where
     /// As [`Driver::step`].
     pub fn wait(&mut self, longest: Duration) -> Result<(), PollError> {
         let now = self.now();
-        let until = [self.engine.poll_timeout(), self.local.retry_at(), self.gather_until_ns]
-            .into_iter()
-            .flatten()
-            .min();
+        let until = [
+            self.engine.poll_timeout(),
+            self.local.retry_at(),
+            self.gather_until_ns,
+            self.scrubber.due_at(),
+        ]
+        .into_iter()
+        .flatten()
+        .min();
         let timeout = until.map_or(WAIT_MAX, |at| Duration::from_nanos(at.saturating_sub(now)));
         self.queue.wait(timeout.min(longest).min(WAIT_MAX)).map(|_| ())
     }
@@ -510,6 +534,12 @@ where
         self.group_meters.snapshot(self.engine.status().peers)
     }
 
+    /// What this member has checked of its cold segments, and found in its log.
+    #[must_use]
+    pub fn scrub_metrics(&self) -> crate::ScrubMetrics {
+        self.meters.scrub.snapshot()
+    }
+
     /// The control plane, for a simulator.
     pub fn control_mut(&mut self) -> &mut N {
         &mut self.control
@@ -539,8 +569,8 @@ where
     /// [`crate::ReadError::Purged`].
     #[cfg(feature = "tcp")]
     pub fn read_from(&self, from: Lsn) -> Result<crate::NodeReader, crate::ReadError> {
-        let watch = Arc::clone(&self.port.durable);
-        crate::NodeReader::new(&self.local.store, self.folder.clone(), watch, (Level::Durable, from), false)
+        let at = (Level::Durable, from);
+        crate::NodeReader::new(&self.local.store, self.folder.clone(), &self.port, at, false)
     }
 
     /// Persisted on a quorum, as far as readers of this member are told.
@@ -596,7 +626,9 @@ where
     /// Ends everything: sessions are destroyed, whoever waits is answered. The store is left to the caller.
     pub fn end(&mut self) -> Ended {
         // What is taking effect may move the log's end: a clean mark would be set at the old one.
-        let is_whole = self.engine.status().stopped.is_none() && self.is_settled();
+        // A clean mark would vouch for what damage has taken.
+        let status = self.engine.status();
+        let is_whole = status.stopped.is_none() && !status.damaged && self.is_settled();
         let tail = self.shut_down();
         let is_quiet = self.is_quiet();
         Ended { tail, is_quiet, is_clean: is_whole && is_quiet }
@@ -670,6 +702,11 @@ where
                     self.ordered_done(None);
                 }
                 Outcome::Prepared(result) => self.prepared(result, now),
+                Outcome::Scrubbed(result) => self.scrubbed(result, now),
+                Outcome::Distrusted { damage } => {
+                    self.ordered_done(None);
+                    self.distrusted(damage);
+                }
                 Outcome::Failed { reason, cause } => self.medium_failed(reason, &cause),
             }
         }
@@ -746,6 +783,7 @@ where
                     self.inputs.push_back(input);
                 }
                 Request::Prepare => self.local.look(),
+                Request::Look(lsn) => self.scrubber.look(lsn),
             }
         }
         any

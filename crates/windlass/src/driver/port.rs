@@ -16,6 +16,8 @@ pub(crate) enum Request {
     Engine(Input),
     /// The next segment is needed.
     Prepare,
+    /// A reader met damage there.
+    Look(Lsn),
 }
 
 /// Who sees to it that the driver is stepped, where several threads may.

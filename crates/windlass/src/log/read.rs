@@ -343,7 +343,13 @@ impl Reader {
             {
                 Err(ReadError::Ended { end: lsn })
             }
-            Err(error) => Err(error),
+            Err(error) => {
+                if let (ReadError::Damaged { lsn, .. }, Some(port)) = (&error, shared.port()) {
+                    // As a member's other readers do.
+                    port.ask(crate::driver::Request::Look(*lsn));
+                }
+                Err(error)
+            }
         }
     }
 

@@ -101,6 +101,7 @@ impl Log {
             flush_ns: meters.flush_ns.snapshot(),
             flush_bytes: meters.flush_bytes.snapshot(),
             flush_page_bytes: store.flushed_page_bytes,
+            scrub: meters.scrub.snapshot(),
             group_commits: meters.group_commits.snapshot(),
             group_wait_ns: meters.group_wait_ns.snapshot(),
             device_bytes: store.device_bytes,

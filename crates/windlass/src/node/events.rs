@@ -29,6 +29,16 @@ pub enum NodeEvent {
         /// Why.
         reason: StopReason,
     },
+    /// Something that was on this member's medium is damaged: it is had again from the group, and the member does not lead until it has it.
+    Damaged {
+        /// What, and where.
+        damage: windlass_store::Damage,
+    },
+    /// Everything that was damaged or lost here is on the medium again: this member counts as any other.
+    Repaired {
+        /// The end of its log by now.
+        tail: Lsn,
+    },
     /// Something else that the application or the operator should see.
     Group(Event),
     /// This node has ended: it was closed, or its fabric failed.

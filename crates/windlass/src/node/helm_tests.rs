@@ -66,6 +66,7 @@ fn helm(folder: &std::path::Path) -> Arc<TestHelm> {
         staging: None,
     };
     let options = DriverOptions {
+        scrub_bytes_per_second: 0,
         config,
         level: Level::Durable,
         retention_bytes: 16 * SEGMENT_BYTES,

@@ -442,8 +442,8 @@ impl Node {
     ///
     /// [`ReadError::Purged`].
     pub fn read_from(&self, from: Lsn) -> Result<NodeReader, ReadError> {
-        let watch = Arc::clone(&self.inner.port.durable);
-        NodeReader::new(&self.inner.store, self.inner.folder.clone(), watch, (Level::Durable, from), true)
+        let (inner, at) = (&self.inner, (Level::Durable, from));
+        NodeReader::new(&inner.store, inner.folder.clone(), &inner.port, at, true)
     }
 
     /// As [`Node::read_from`], up to what is known to be replicated. What is read above the durable LSN may be revoked by a takeover; the
@@ -453,8 +453,8 @@ impl Node {
     ///
     /// [`ReadError::Purged`].
     pub fn read_replicated_from(&self, from: Lsn) -> Result<NodeReader, ReadError> {
-        let watch = self.inner.port.replicated();
-        NodeReader::new(&self.inner.store, self.inner.folder.clone(), watch, (Level::Replicated, from), true)
+        let (inner, at) = (&self.inner, (Level::Replicated, from));
+        NodeReader::new(&inner.store, inner.folder.clone(), &inner.port, at, true)
     }
 
     /// The application needs nothing below `to`, a record's start, of this member's log any more. What backups still need is kept within the
@@ -573,6 +573,7 @@ impl Node {
                     device_bytes: store.device_bytes,
                     flush_page_bytes: store.flushed_page_bytes,
                     superblock_writes: store.superblock_writes,
+                    scrub: meters.scrub.snapshot(),
                     ..MetricsSnapshot::default()
                 }
             }

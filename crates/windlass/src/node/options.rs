@@ -52,6 +52,7 @@ pub struct NodeOptions {
     pub(crate) reservation_limit: Duration,
     pub(crate) full_disk_limit: Duration,
     pub(crate) any_filesystem: bool,
+    pub(crate) scrub_bytes_per_second: u64,
     pub(crate) fabric: FabricChoice,
     pub(crate) fabric_bind: Option<SocketAddr>,
     pub(crate) staging_folder: PathBuf,
@@ -81,6 +82,7 @@ impl NodeOptions {
             reservation_limit: Duration::from_secs(10),
             full_disk_limit: Duration::from_secs(2),
             any_filesystem: false,
+            scrub_bytes_per_second: crate::scrub::BYTES_PER_SECOND,
             fabric: FabricChoice::default(),
             fabric_bind: None,
             staging_folder: super::staging::default_folder(),
@@ -179,6 +181,14 @@ impl NodeOptions {
     #[must_use]
     pub fn any_filesystem(mut self, any_filesystem: bool) -> NodeOptions {
         self.any_filesystem = any_filesystem;
+        self
+    }
+
+    /// How many bytes of cold segments, those behind the persisted mark's, are read from the medium and checked a second, on a thread of their own, again and
+    /// again; 0: none. What is found damaged is had again from the group. Default 1 MiB: 64 GiB in 18 hours.
+    #[must_use]
+    pub fn scrub_bytes_per_second(mut self, bytes: u64) -> NodeOptions {
+        self.scrub_bytes_per_second = bytes;
         self
     }
 

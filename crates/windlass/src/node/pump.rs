@@ -186,6 +186,8 @@ where
                 *inner.log() = None;
                 inner.events.push(NodeEvent::SteppedDown { epoch, reason });
             }
+            DriverEvent::Damaged { damage } => inner.events.push(NodeEvent::Damaged { damage }),
+            DriverEvent::Repaired { tail } => inner.events.push(NodeEvent::Repaired { tail }),
             DriverEvent::Engine(event) => inner.events.push(NodeEvent::Group(event)),
         }
     }

@@ -11,6 +11,7 @@ use windlass_store::Store;
 use windlass_store::disk::Disk;
 
 use crate::commit::{CommitError, Level, Reached, Watch, Who, wait_blocking};
+use crate::driver::{Port, Request};
 use crate::error::ReadError;
 use crate::log::{Cursor, Items, Reading, Record};
 
@@ -52,6 +53,7 @@ impl<D: Disk> Cursor for Fresh<D> {
 /// Reads a member's log, in any role, and follows it across takeovers: what is durable is never taken back.
 #[derive(Debug)]
 pub struct NodeReader {
+    port: Arc<Port>,
     watch: Arc<Watch>,
     level: Level,
     folder: PathBuf,
@@ -64,7 +66,7 @@ impl NodeReader {
     pub(crate) fn new<D: Disk>(
         store: &Arc<Store<D>>,
         folder: PathBuf,
-        watch: Arc<Watch>,
+        port: &Arc<Port>,
         (level, from): (Level, Lsn),
         threads: bool,
     ) -> Result<NodeReader, ReadError> {
@@ -72,16 +74,19 @@ impl NodeReader {
         if from < first {
             return Err(ReadError::Purged { lsn: from, first });
         }
+        let watch = if level == Level::Replicated { port.replicated() } else { Arc::clone(&port.durable) };
+        let port = Arc::clone(port);
         let cursor = Fresh { reader: Reading::new(store, from, threads), fresh_until: Lsn(0) };
         let items = Items::new(Box::new(cursor), from);
-        Ok(NodeReader { watch, level, folder, geometry: store.geometry(), items })
+        Ok(NodeReader { port, watch, level, folder, geometry: store.geometry(), items })
     }
 
     /// The next record below the reader's level. An error leaves the reader where it is: at the end it can be asked again.
     ///
     /// # Errors
     ///
-    /// [`ReadError`]; `AtEnd`, `Purged` and `Damaged` are three different answers. A reader at `Replicated` whose level was revoked by a
+    /// [`ReadError`]; `AtEnd`, `Purged` and `Damaged` are three different answers. What is `Damaged` the member has sent again by its group, and the reader
+    /// can be asked again once the node says that it is [repaired](crate::NodeEvent::Repaired). A reader at `Replicated` whose level was revoked by a
     /// takeover answers [`ReadError::Ended`] at its end: go back to what is durable and read on from there.
     #[expect(clippy::should_implement_trait, reason = "a record borrows from the reader")]
     pub fn next(&mut self) -> Result<Record<'_>, ReadError> {
@@ -99,7 +104,12 @@ impl NodeReader {
                 ReadError::AtEnd { end }
             });
         }
-        self.items.advance(|| limit, &self.folder, self.geometry)
+        let found = self.items.advance(|| limit, &self.folder, self.geometry);
+        if let Err(ReadError::Damaged { lsn, .. }) = &found {
+            // The driver looks for itself, and has it sent again by the group.
+            self.port.ask(Request::Look(*lsn));
+        }
+        found
     }
 
     /// The next record, waiting for it on this thread until `deadline`.

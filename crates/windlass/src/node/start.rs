@@ -200,6 +200,7 @@ fn assemble<F: Fabric>(
             retention_bytes: options.retention(),
             reservation_limit: options.reservation_limit,
             full_disk_limit: options.full_disk_limit,
+            scrub_bytes_per_second: options.scrub_bytes_per_second,
             logger: logger.clone(),
         },
     )?;

@@ -14,7 +14,7 @@ const YIELDS: u32 = 50;
 
 /// Threads in production.
 pub(crate) struct Threads<D: Disk> {
-    lanes: [Arc<Queue<D>>; 3],
+    lanes: [Arc<Queue<D>>; Lane::ALL.len()],
     done: Arc<Finished>,
     running: Vec<JoinHandle<()>>,
     /// Whether whoever steps the driver makes short flushes itself.
@@ -65,6 +65,7 @@ fn index(lane: Lane) -> usize {
         Lane::Flush => 0,
         Lane::Superblock => 1,
         Lane::Prepare => 2,
+        Lane::Scrub => 3,
     }
 }
 
@@ -89,7 +90,7 @@ impl<D: Disk> Threads<D> {
             })
         });
         let mut threads = Threads { lanes, done, running: Vec::new(), has_errands, errand: None };
-        for (lane, word) in [(0, "flush"), (1, "meta"), (2, "prep")] {
+        for (lane, word) in [(0, "flush"), (1, "meta"), (2, "prep"), (3, "scrub")] {
             let (queue, done) = (Arc::clone(&threads.lanes[lane]), Arc::clone(&threads.done));
             let spins = lane == 0;
             let builder = std::thread::Builder::new().name(format!("{name}-{word}"));

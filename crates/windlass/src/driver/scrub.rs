@@ -1,0 +1,172 @@
+//! A member's care for what it has on its medium: cold segments are read and checked at a low rate, a place where a reader met damage at once. DESIGN.md section 9.2.
+//!
+//! ```text
+//!  scrub, reader ──▶ Scrub (a piece, on a lane of its own) ──▶ damage, read twice
+//!      ──▶ Distrust (the mark is lowered, both copies) ──▶ Damaged, WholeBehind ──▶ the engine has the range sent again
+//!  opening ──▶ a log that ends at its first damage, its mark lowered ──▶ WholeBehind
+//! ```
+//!
+//! Invariant: the engine hears of damage only once no crash can hide it.
+
+use std::collections::VecDeque;
+
+use slog::{info, warn};
+use windlass_engine::Input;
+use windlass_fabric::Fabric;
+use windlass_log::Lsn;
+use windlass_store::disk::Disk;
+use windlass_store::{Damage, DiskError, ScrubPlace, Scrubbed};
+
+use super::execute::Ordered;
+use super::executor::{Executor, Job};
+use super::{Driver, DriverEvent};
+use crate::clock::Clock;
+use crate::control::ControlPlane;
+use crate::scrub::Pace;
+
+/// Places to look at that are remembered: a reader that meets damage comes again.
+const LOOKS_MAX: usize = 16;
+
+/// What is under way and what comes next.
+#[derive(Debug)]
+pub(super) struct Scrubber {
+    pace: Pace,
+    /// What is being read, if anything.
+    busy: Option<Reading>,
+    /// Where somebody met damage.
+    looks: VecDeque<Lsn>,
+    /// Damage that was found and is being written down.
+    lowering: bool,
+    was_damaged: bool,
+}
+
+/// Why a piece is read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Reading {
+    Pass,
+    Look,
+}
+
+impl Scrubber {
+    pub(super) fn new(bytes_per_second: u64) -> Scrubber {
+        Scrubber {
+            pace: Pace::new(bytes_per_second),
+            busy: None,
+            looks: VecDeque::new(),
+            lowering: false,
+            was_damaged: false,
+        }
+    }
+
+    /// When the next piece is due, if any is.
+    pub(super) fn due_at(&self) -> Option<u64> {
+        if self.busy.is_some() || self.lowering { None } else { self.pace.due_at() }
+    }
+
+    /// Somebody met damage there.
+    pub(super) fn look(&mut self, lsn: Lsn) {
+        if self.looks.len() < LOOKS_MAX && !self.looks.contains(&lsn) {
+            self.looks.push_back(lsn);
+        }
+    }
+}
+
+impl<F, D, C, N, X> Driver<F, D, C, N, X>
+where
+    F: Fabric,
+    D: Disk,
+    C: Clock + Clone,
+    N: ControlPlane,
+    X: Executor<D>,
+{
+    /// What the opening found: told of, and where whole records follow behind it the engine is told so.
+    pub(super) fn opened_damaged(&mut self, damage: Vec<Damage>) {
+        for damage in damage {
+            if damage.is_whole_behind {
+                self.inputs.push_back(Input::WholeBehind { from: damage.end });
+            }
+            self.tell_damage(damage);
+        }
+    }
+
+    fn tell_damage(&mut self, damage: Damage) {
+        warn!(self.options.logger, "damage in what was on the medium: this member does not lead until its peers have sent it again";
+            "file" => %damage.file.display(), "offset" => damage.offset, "lsn" => %damage.start, "to" => %damage.end,
+            "cause" => %damage.reason);
+        self.meters.scrub.damage_found.add(1);
+        self.events.push_back(DriverEvent::Damaged { damage });
+    }
+
+    /// Reads the next piece, if one is due; says when a member is whole again.
+    pub(super) fn care(&mut self, now: u64) {
+        let status = self.engine.status();
+        if std::mem::replace(&mut self.scrubber.was_damaged, status.damaged) && !status.damaged {
+            info!(self.options.logger, "what was damaged or lost is here again, checked and on the medium: this member counts as any other";
+                "tail" => %status.tail);
+            self.meters.scrub.damage_repaired.add(1);
+            self.events.push_back(DriverEvent::Repaired { tail: status.tail });
+        }
+        if self.scrubber.busy.is_some() || self.scrubber.lowering || status.stopped.is_some() {
+            return;
+        }
+        let store = &self.local.store;
+        let geometry = self.local.geometry();
+        let (reading, place, until, bytes_max) = if let Some(lsn) = self.scrubber.looks.pop_front() {
+            let until = store.persisted().lsn();
+            let first = geometry.first_record(geometry.segment_of(lsn)).max(store.trimmed());
+            if lsn < first || lsn >= until {
+                return;
+            }
+            (Reading::Look, ScrubPlace::new(first), until, lsn.0 - first.0 + 1)
+        } else {
+            let Some((place, bytes)) = self.scrubber.pace.next(now, store.trimmed()) else { return };
+            (Reading::Pass, place, store.cold_end(), bytes)
+        };
+        self.scrubber.busy = Some(reading);
+        self.submit(Job::Scrub { place, until, bytes_max });
+    }
+
+    /// A piece was read.
+    pub(super) fn scrubbed(&mut self, result: Result<Scrubbed, DiskError>, now: u64) {
+        let reading = self.scrubber.busy.take();
+        let is_pass = reading == Some(Reading::Pass);
+        match result {
+            Ok(Scrubbed::Damaged(damage)) => {
+                if is_pass {
+                    self.scrubber.pace.read(now, ScrubPlace::new(damage.end), 0);
+                }
+                self.scrubber.lowering = true;
+                self.ordered.push_back(Ordered::Distrust { damage });
+            }
+            Ok(Scrubbed::Whole { next, bytes }) => {
+                self.meters.scrub.bytes.add(bytes);
+                if is_pass {
+                    self.scrubber.pace.read(now, next, bytes);
+                }
+            }
+            Ok(Scrubbed::End { bytes }) => {
+                self.meters.scrub.bytes.add(bytes);
+                if is_pass && self.scrubber.pace.ended(now, bytes) {
+                    self.meters.scrub.pass_ended();
+                }
+            }
+            Err(error) => {
+                self.meters.scrub.failures.add(1);
+                if self.scrubber.pace.failed(now) {
+                    warn!(self.options.logger, "a part of the log can't be read from the medium: is its disk failing? replace it before more members are hit";
+                        "cause" => %error);
+                }
+            }
+        }
+    }
+
+    /// No mark says any more that what is damaged is on the medium.
+    pub(super) fn distrusted(&mut self, damage: Damage) {
+        self.scrubber.lowering = false;
+        self.inputs.push_back(Input::Damaged { at: damage.start });
+        if damage.is_whole_behind {
+            self.inputs.push_back(Input::WholeBehind { from: damage.end });
+        }
+        self.tell_damage(damage);
+    }
+}

@@ -1,0 +1,303 @@
+//! Members whose medium loses what was on it: found by the opening, by a scrub, by a reader; had again from the group.
+
+use windlass_log::RecordKind;
+use windlass_store::disk::Disk as _;
+
+use super::*;
+
+/// A group at rest with a log of several segments, all of it on every medium; the primary.
+fn rested(seed: u64) -> (Sim, usize) {
+    let (mut sim, primary) = led(seed);
+    let end = 6 * SEGMENT_BYTES;
+    sim.until("a log of several segments", |sim| {
+        sim.members[primary].driver.as_ref().is_some_and(|driver| driver.status().durable.0 > end)
+    });
+    rest(&mut sim);
+    let primary = sim.primary().unwrap();
+    (sim, primary)
+}
+
+/// Nobody appends any more, until all is on every medium, and written down.
+fn rest(sim: &mut Sim) {
+    sim.is_idle = true;
+    sim.until("all is flushed", |sim| {
+        let mut all = sim.members.iter().map(|member| member.driver.as_ref().unwrap().status());
+        let first = all.next().unwrap();
+        let is_whole = |status: &windlass::engine::Status| {
+            (status.tail, status.durable, status.persisted.0) == (first.tail, first.tail, first.tail)
+                && status.primary.is_some()
+                && !status.damaged
+        };
+        is_whole(&first) && all.all(|status| is_whole(&status))
+    });
+}
+
+/// Where a member's data records start, oldest first.
+fn starts(sim: &mut Sim, at: usize) -> Vec<Lsn> {
+    let driver = sim.driver(at);
+    let (tail, trimmed) = (driver.status().tail, driver.store().trimmed());
+    let mut reader = driver.store().reader(trimmed);
+    let mut starts = Vec::new();
+    while let Read::Record(record) = reader.next(tail).unwrap() {
+        if record.header.kind == RecordKind::Data {
+            starts.push(record.header.lsn);
+        }
+    }
+    starts
+}
+
+fn file(lsn: Lsn) -> String {
+    format!("{:016x}.segment", lsn.0 / SEGMENT_BYTES * SEGMENT_BYTES)
+}
+
+/// One byte of the record at `lsn` rots.
+fn rot(sim: &Sim, at: usize, lsn: Lsn) {
+    sim.members[at].disk.rot(&file(lsn), lsn.0 % SEGMENT_BYTES + 33, 1);
+}
+
+fn until_whole(sim: &mut Sim, at: usize, tail: Lsn) {
+    sim.until("it has all again", |sim| {
+        let status = sim.members[at].driver.as_ref().unwrap().status();
+        !status.damaged && status.persisted.0 == tail && status.primary.is_some()
+    });
+}
+
+/// What counts as persisted again survives a loss of power, and everything is whole at every level of looking.
+fn is_whole_on_the_medium(sim: &mut Sim, at: usize, tail: Lsn) {
+    sim.kill(at, Some(Survive::Nothing));
+    let disk = sim.members[at].disk.copied_in_place();
+    let report = windlass_store::Inspection::open(disk, None).unwrap().verify().unwrap();
+    assert!(
+        !matches!(report.condition, windlass_store::Condition::Damaged | windlass_store::Condition::Foreign),
+        "{report:?}"
+    );
+    let boot = u8::try_from(2 + sim.openings).unwrap();
+    sim.open(at, boot);
+    assert_eq!(sim.driver(at).status().tail, tail);
+}
+
+fn goes_on(sim: &mut Sim) {
+    sim.is_idle = false;
+    sim.settle();
+    assert!(sim.stopped.is_empty(), "{:?}", sim.stopped);
+}
+
+fn metrics(sim: &Sim, at: usize) -> windlass::ScrubMetrics {
+    sim.members[at].driver.as_ref().unwrap().scrub_metrics()
+}
+
+/// Kinds 2 and 12: the folder of a member is damaged below its mark while it is down.
+fn opened_damaged(seed: u64, hurt: impl Fn(&Sim, usize, &[Lsn], Lsn)) {
+    let (mut sim, primary) = rested(seed);
+    let at = (primary + 1) % MEMBERS;
+    let tail = sim.driver(at).status().tail;
+    let starts = starts(&mut sim, at);
+    let mark = sim.driver(at).store().superblock().persisted;
+    sim.kill(at, None);
+    hurt(&sim, at, &starts, mark);
+    sim.open(at, 1);
+    let status = sim.driver(at).status();
+    assert!(status.damaged && status.tail < mark && status.tail >= Lsn(4096), "{status:?}, marked {mark}");
+    assert!(metrics(&sim, at).damage_found > 0);
+    // It votes, but neither leads nor lets anybody lead without what it may have acknowledged.
+    sim.driver(at).ask(Input::Suspect);
+    sim.step(at);
+    assert_eq!(sim.driver(at).status().role, Role::Backup);
+    until_whole(&mut sim, at, tail);
+    assert_eq!(metrics(&sim, at).damage_repaired, 1);
+    is_whole_on_the_medium(&mut sim, at, tail);
+    until_whole(&mut sim, at, tail);
+    goes_on(&mut sim);
+}
+
+#[test]
+fn kind_12_a_member_opens_with_a_damaged_record_below_its_mark_and_is_filled_up_by_its_peers_r18() {
+    opened_damaged(21, |sim, at, starts, mark| {
+        let last = starts.iter().rev().find(|start| **start < Lsn(mark.0 - 4096)).unwrap();
+        rot(sim, at, *last);
+    });
+}
+
+#[test]
+fn kind_2_a_member_opens_without_a_segment_and_is_filled_up_by_its_peers_r18() {
+    opened_damaged(22, |sim, at, starts, _| sim.members[at].disk.remove_file(&file(starts[starts.len() / 3])));
+}
+
+#[test]
+fn kind_11_a_member_opens_with_a_damaged_segment_header_which_is_mended_r18() {
+    opened_damaged(23, |sim, at, starts, _| sim.members[at].disk.rot(&file(starts[starts.len() / 2]), 30, 4));
+}
+
+#[test]
+fn kind_2_a_member_opens_with_several_damaged_ranges_r18() {
+    opened_damaged(24, |sim, at, starts, mark| {
+        sim.members[at].disk.rot(&file(starts[starts.len() / 3]), 0, 4);
+        sim.members[at].disk.remove_file(&file(starts[starts.len() / 2]));
+        let last = starts.iter().rev().find(|start| **start < Lsn(mark.0 - 4096)).unwrap();
+        rot(sim, at, *last);
+    });
+}
+
+/// I-7: however often it dies again before it is repaired, it knows that it is damaged.
+#[test]
+fn kind_10_a_damaged_member_that_dies_again_is_as_damaged_as_before_r18() {
+    for power in [None, Some(Survive::Nothing)] {
+        let (mut sim, primary) = rested(25);
+        let at = (primary + 1) % MEMBERS;
+        let tail = sim.driver(at).status().tail;
+        let starts = starts(&mut sim, at);
+        sim.kill(at, None);
+        let gone = starts[starts.len() / 3];
+        sim.members[at].disk.remove_file(&file(gone));
+        let mut tails = Vec::new();
+        for round in 0..4 {
+            sim.open(at, 1 + round * u8::from(power.is_some()));
+            let status = sim.driver(at).status();
+            assert!(status.damaged, "round {round}: {status:?}");
+            tails.push(status.tail);
+            sim.kill(at, power);
+        }
+        tails.dedup();
+        assert_eq!(tails.len(), 1, "{tails:?}");
+        sim.open(at, 9);
+        until_whole(&mut sim, at, tail);
+        is_whole_on_the_medium(&mut sim, at, tail);
+        goes_on(&mut sim);
+    }
+}
+
+/// What lies whole behind the damage is not sent again.
+#[test]
+fn r18_behind_a_damaged_range_nothing_is_sent_again_that_is_whole() {
+    let (mut sim, primary) = rested(26);
+    let at = (primary + 1) % MEMBERS;
+    let tail = sim.driver(at).status().tail;
+    let hurt = starts(&mut sim, at)[3];
+    let sent = |sim: &mut Sim| sim.driver(primary).group_metrics().batch_bytes.sum;
+    let before = sent(&mut sim);
+    rot(&sim, at, hurt);
+    sim.until("the scrub finds it", |sim| metrics(sim, at).damage_found > 0);
+    until_whole(&mut sim, at, tail);
+    let again = sent(&mut sim) - before;
+    let limit = sim.members[at].driver.as_ref().unwrap().status().tail.0 - hurt.0;
+    assert!(again < limit, "{again} bytes sent again of {limit}");
+    is_whole_on_the_medium(&mut sim, at, tail);
+    goes_on(&mut sim);
+}
+
+#[test]
+fn what_rots_in_a_cold_segment_is_found_by_the_scrub_and_had_again_from_the_group_r18() {
+    let (mut sim, primary) = rested(27);
+    let at = (primary + 2) % MEMBERS;
+    let tail = sim.driver(at).status().tail;
+    let starts = starts(&mut sim, at);
+    let hurt = starts[starts.len() / 4];
+    rot(&sim, at, hurt);
+    sim.until("the scrub finds it", |sim| metrics(sim, at).damage_found > 0);
+    until_whole(&mut sim, at, tail);
+    sim.until("it is said", |sim| metrics(sim, at).damage_repaired == 1);
+    let found = format!("{at} ");
+    assert!(sim.trace.iter().any(|line| line.contains("Damaged") && line.contains(&hurt.0.to_string())), "{found}");
+    is_whole_on_the_medium(&mut sim, at, tail);
+    sim.until("a pass over all", |sim| metrics(sim, at).passes > 0);
+    assert_eq!(metrics(&sim, at).damage_found, 0, "since this opening");
+    goes_on(&mut sim);
+}
+
+#[test]
+fn what_a_reader_meets_is_had_again_from_the_group_r18() {
+    let (mut sim, primary) = rested(28);
+    let at = (primary + 1) % MEMBERS;
+    let tail = sim.driver(at).status().tail;
+    let starts = starts(&mut sim, at);
+    // In the last segment, where no scrub goes.
+    let hurt = *starts.last().unwrap();
+    rot(&sim, at, hurt);
+    let mut reader = sim.driver(at).read_from(Lsn(4096)).unwrap();
+    let error = loop {
+        match reader.next() {
+            Ok(_) => {}
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, windlass::ReadError::Damaged { lsn, .. } if lsn == hurt), "{error}");
+    sim.until("the driver has looked", |sim| metrics(sim, at).damage_found > 0);
+    until_whole(&mut sim, at, tail);
+    assert_eq!(reader.next().unwrap().lsn, hurt, "the reader goes on");
+    is_whole_on_the_medium(&mut sim, at, tail);
+    goes_on(&mut sim);
+}
+
+/// A primary that finds its own log damaged lets another one lead, is repaired as a backup, and nothing is lost.
+#[test]
+fn a_primary_with_damage_below_what_is_committed_gives_way_and_is_repaired_r18() {
+    let (mut sim, primary) = rested(29);
+    let tail = sim.driver(primary).status().tail;
+    let starts = starts(&mut sim, primary);
+    rot(&sim, primary, starts[starts.len() / 4]);
+    sim.until("another primary", |sim| sim.primary().is_some_and(|now| now != primary));
+    let line = format!("{primary}: SteppedDown");
+    assert!(sim.trace.iter().any(|l| l.contains(&line) && l.contains("Damaged")), "{}", sim.trace.join("\n"));
+    sim.until("it is whole", |sim| {
+        let status = sim.members[primary].driver.as_ref().unwrap().status();
+        !status.damaged && status.persisted.0 >= tail && status.primary.is_some()
+    });
+    rest(&mut sim);
+    let tail = sim.driver(primary).status().tail;
+    is_whole_on_the_medium(&mut sim, primary, tail);
+    goes_on(&mut sim);
+}
+
+/// Damage comes while appends, kills and losses of power go on: at most one member at a time is hurt, so nothing may be lost.
+#[test]
+fn whatever_the_order_a_damaged_member_harms_nobody_kind_12() {
+    for seed in 400..406 {
+        let mut sim = Sim::with(seed, if seed % 3 == 0 { Files::WholePages } else { Files::Any });
+        sim.until("a first primary", |sim| sim.primary().is_some());
+        for _ in 0..4 {
+            let turns = 10_000 + sim.random.below(20_000);
+            sim.turns(turns);
+            sim.is_idle = true;
+            sim.until("nobody is hurt", |sim| {
+                sim.members.iter().all(|member| {
+                    member.driver.as_ref().is_some_and(|driver| {
+                        let status = driver.status();
+                        !status.damaged && status.stopped.is_none()
+                    })
+                })
+            });
+            let at = sim.random.below(MEMBERS);
+            let mark = sim.driver(at).store().superblock().persisted;
+            let files = sim.members[at].disk.list().unwrap();
+            let segments: Vec<String> = files
+                .into_iter()
+                .map(|entry| entry.name)
+                .filter(|name| name.ends_with(".segment"))
+                .filter(|name| u64::from_str_radix(&name[..16], 16).unwrap() + SEGMENT_BYTES <= mark.0)
+                .collect();
+            let dies = sim.random.below(2) == 0;
+            if dies {
+                sim.kill(at, None);
+            }
+            for _ in 0..=sim.random.below(3) {
+                if let Some(name) = segments.get(sim.random.below(segments.len().max(1))) {
+                    let offset = 4096 + sim.random.below(usize::try_from(SEGMENT_BYTES).unwrap() - 4096);
+                    sim.members[at].disk.rot(name, u64::try_from(offset).unwrap(), 1);
+                    sim.trace.push(format!("{name} of {at} rots at {offset}"));
+                }
+            }
+            if dies {
+                sim.open(at, 1);
+            }
+            sim.is_idle = false;
+        }
+        sim.is_idle = true;
+        sim.until("all are whole", |sim| {
+            sim.members.iter().all(|member| {
+                let driver = member.driver.as_ref().unwrap();
+                !driver.status().damaged && driver.scrub_metrics().passes > 1
+            })
+        });
+        goes_on(&mut sim);
+    }
+}
