@@ -251,7 +251,12 @@ impl Service {
                 }
                 Some(NodeEvent::SteppedDown { .. }) => return Some(Reply::HandedOver),
                 Some(NodeEvent::Ended) => return None,
-                Some(NodeEvent::Role { .. } | NodeEvent::Group(_)) => {}
+                Some(
+                    NodeEvent::Role { .. }
+                    | NodeEvent::Damaged { .. }
+                    | NodeEvent::Repaired { .. }
+                    | NodeEvent::Group(_),
+                ) => {}
                 None => {
                     let why = format!("{to} has not taken over within {} s", HANDOVER_PATIENCE.as_secs());
                     return Some(Reply::Failed { why });

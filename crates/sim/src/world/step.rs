@@ -150,6 +150,13 @@ impl World {
                 self.mark(Mark::SteppedDown);
                 self.members[at].log = None;
             }
+            DriverEvent::Damaged { damage } => {
+                self.say(format_args!("m{at} finds {damage}"));
+                // No disk here loses what was flushed.
+                let what = format!("member {at} finds damage where there is none: {damage}");
+                self.check(crate::oracle::violated("damage", what));
+            }
+            DriverEvent::Repaired { tail } => self.say(format_args!("m{at} is whole again up to {tail}")),
             DriverEvent::Engine(event) => self.engine_event(at, event),
         }
     }
