@@ -4,8 +4,8 @@
 //! its facts and asks [`Facts::row`]; what a row is to an opening, [`Row::action`](windlass_log::Row::action) says. An error of reading is an error, and no fact (kind 7).
 
 use windlass_log::{
-    Action, Extent, Facts, Geometry, Holder, LogId, Lsn, Marks, NoSuperblock, Older, OpenMode, Place, Record, Row,
-    SEGMENT_HEADER, ScanError, SegmentHeader, Shape, Superblock, Superblocks, Verdict, judge,
+    Action, Extent, Facts, Geometry, Holder, LogId, Lsn, Marks, NoSuperblock, Older, OpenMode, Place, Record,
+    Row, SEGMENT_HEADER, ScanError, SegmentHeader, Shape, Superblock, Superblocks, Verdict, judge,
 };
 
 use crate::disk::{Access, Disk, DiskFile, Errno};

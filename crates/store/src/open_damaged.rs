@@ -12,11 +12,11 @@ use windlass_log::{
 
 use crate::disk::Disk;
 use crate::error::DiskError;
+use crate::examine::header_of;
 use crate::folder::Listing;
 use crate::image::Files;
 use crate::inspect::stop_offset;
 use crate::names;
-use crate::examine::header_of;
 use crate::open::{BadHeader, OpenError};
 use crate::scrub::{Damage, damage_start};
 

@@ -11,10 +11,10 @@ use windlass_log::{Chain, Lsn, RECORD_ALIGN, SEGMENT_START_BYTES, Scan, ScanErro
 
 use crate::disk::{Access, Disk, DiskFile, Errno};
 use crate::error::{At, DiskCall, DiskError, StoreError};
+use crate::examine::header_of;
 use crate::image::Files;
 use crate::inspect::stop_offset;
 use crate::names;
-use crate::examine::header_of;
 use crate::open_damaged::is_mendable;
 use crate::prepare::write_header;
 use crate::store::{Store, UpdateError, locked};

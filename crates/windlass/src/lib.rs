@@ -93,13 +93,13 @@ pub use log::{
     Reader, Record, Reservation, Run, Step, Subscription, Surroundings, Verified, VerifyReport,
 };
 pub use metrics::{HistogramSnapshot, MetricsSnapshot};
-pub use scrub::ScrubMetrics;
 #[cfg(feature = "tcp")]
 pub use node::{
     BarrierError, FabricChoice, Node, NodeCloseError, NodeError, NodeEvent, NodeEvents, NodeInfo,
     NodeMetrics, NodeOptions, NodeReader, NotPrimary, PumpMode,
 };
 pub use options::Options;
+pub use scrub::ScrubMetrics;
 pub use windlass_engine as engine;
 pub use windlass_log::{Class, Epoch, LogId, Lsn, MemberId, OpenMode, Row};
 pub use windlass_store as store;

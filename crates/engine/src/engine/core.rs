@@ -207,7 +207,8 @@ impl Core {
     pub(super) fn whole_behind(&mut self, from: Lsn) {
         let places = &mut self.whole_behind;
         let index = places.partition_point(|place| *place < from);
-        if places.get(index) != Some(&from) && from > self.log.tail.min(self.damage.unwrap_or(self.log.tail)) {
+        if places.get(index) != Some(&from) && from > self.log.tail.min(self.damage.unwrap_or(self.log.tail))
+        {
             places.insert(index, from);
             places.truncate(WHOLE_BEHIND_MAX);
         }

@@ -8,9 +8,7 @@ use std::sync::Arc;
 use windlass_engine::{Persisted, StopReason, Token};
 use windlass_log::{Lsn, Superblock};
 use windlass_store::disk::Disk;
-use windlass_store::{
-    Damage, DiskError, PrepareError, Prepared, ScrubPlace, Scrubbed, Store, TrimError,
-};
+use windlass_store::{Damage, DiskError, PrepareError, Prepared, ScrubPlace, Scrubbed, Store, TrimError};
 
 /// Which lane work belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -189,9 +187,7 @@ impl<D: Disk> Work<D> {
                 Err(error @ PrepareError::Store(_)) => failed(error.to_string()),
                 prepared => Outcome::Prepared(prepared),
             },
-            Job::Scrub { place, until, bytes_max } => {
-                Outcome::Scrubbed(store.scrub(place, until, bytes_max))
-            }
+            Job::Scrub { place, until, bytes_max } => Outcome::Scrubbed(store.scrub(place, until, bytes_max)),
             Job::Distrust { damage } => match store.distrust(damage.start) {
                 Ok(()) => Outcome::Distrusted { damage },
                 Err(error) => failed(error.to_string()),

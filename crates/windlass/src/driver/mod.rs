@@ -487,15 +487,11 @@ where
     /// As [`Driver::step`].
     pub fn wait(&mut self, longest: Duration) -> Result<(), PollError> {
         let now = self.now();
-        let until = [
-            self.engine.poll_timeout(),
-            self.local.retry_at(),
-            self.gather_until_ns,
-            self.scrubber.due_at(),
-        ]
-        .into_iter()
-        .flatten()
-        .min();
+        let until =
+            [self.engine.poll_timeout(), self.local.retry_at(), self.gather_until_ns, self.scrubber.due_at()]
+                .into_iter()
+                .flatten()
+                .min();
         let timeout = until.map_or(WAIT_MAX, |at| Duration::from_nanos(at.saturating_sub(now)));
         self.queue.wait(timeout.min(longest).min(WAIT_MAX)).map(|_| ())
     }

@@ -120,7 +120,9 @@ fn kind_12_a_member_opens_with_a_damaged_record_below_its_mark_and_is_filled_up_
 
 #[test]
 fn kind_2_a_member_opens_without_a_segment_and_is_filled_up_by_its_peers_r18() {
-    opened_damaged(22, |sim, at, starts, _| sim.members[at].disk.remove_file(&file(starts[starts.len() / 3])));
+    opened_damaged(22, |sim, at, starts, _| {
+        sim.members[at].disk.remove_file(&file(starts[starts.len() / 3]))
+    });
 }
 
 #[test]
@@ -197,7 +199,10 @@ fn what_rots_in_a_cold_segment_is_found_by_the_scrub_and_had_again_from_the_grou
     until_whole(&mut sim, at, tail);
     sim.until("it is said", |sim| metrics(sim, at).damage_repaired == 1);
     let found = format!("{at} ");
-    assert!(sim.trace.iter().any(|line| line.contains("Damaged") && line.contains(&hurt.0.to_string())), "{found}");
+    assert!(
+        sim.trace.iter().any(|line| line.contains("Damaged") && line.contains(&hurt.0.to_string())),
+        "{found}"
+    );
     is_whole_on_the_medium(&mut sim, at, tail);
     sim.until("a pass over all", |sim| metrics(sim, at).passes > 0);
     assert_eq!(metrics(&sim, at).damage_found, 0, "since this opening");
