@@ -386,6 +386,8 @@ fn settle(
     }
     if onward.begins_epoch() {
         let epoch = next.promised.next_for(next.member);
+        // An epoch may have begun behind bytes that were never flushed, and are gone.
+        next.history.cut(tail);
         next.history.extend(epoch, tail)?;
         next.promised = epoch;
     }

@@ -7,6 +7,7 @@
 //! * `cargo xtask guest` boots a virtual machine with a kernel RDMA device and runs what needs one ([`guest`]).
 //! * `cargo xtask bench` runs the benchmarks of `benches/`.
 //! * `cargo xtask sim` runs the simulator ([`steps`] has its step).
+//! * `cargo xtask sweep` crashes the store ([`steps`] has its step).
 //!
 //! Nothing here links against the other crates of the workspace: they are driven from outside, as a user would.
 #![forbid(unsafe_code)]
@@ -65,6 +66,13 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Crash the store at each of its writes and flushes (release build): `--images N --seed S`; `cargo xtask sweep --help`
+    #[command(disable_help_flag = true)]
+    Sweep {
+        /// What the sweep's own program is given
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
 }
 
 /// What every step is given.
@@ -115,6 +123,10 @@ fn main() -> ExitCode {
         Task::Sim { arguments } => {
             println!("commit {}", steps::commit(&context));
             program(&context, "windlass-sim", &arguments)
+        }
+        Task::Sweep { arguments } => {
+            println!("commit {}", steps::commit(&context));
+            program(&context, "windlass-sweep", &arguments)
         }
     }
 }

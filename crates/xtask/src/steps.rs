@@ -9,6 +9,7 @@ mod graph;
 mod layout;
 mod no_std;
 mod sim;
+mod sweep;
 
 use crate::report::Step;
 
@@ -43,6 +44,11 @@ pub(crate) const ALL: &[Step] = &[
         name: "sim",
         about: "seeds of the simulator, and that they met every fault and step",
         run: sim::run,
+    },
+    Step {
+        name: "sweep",
+        about: "the store crashed at each write and flush, in each way a disk may, and opened again",
+        run: sweep::run,
     },
     Step { name: "loom", about: "the log's hand-off under loom", run: checked::loom },
     Step { name: "address", about: "the log's tests under AddressSanitizer", run: checked::address },

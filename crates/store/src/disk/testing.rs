@@ -5,7 +5,9 @@
 //! 512 bytes, and by name. A failed flush behaves like Linux (kind 24): the pages are clean afterwards, and a second flush
 //! succeeds without writing them.
 
+mod inode;
 mod random;
+mod unsure;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -14,7 +16,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use windlass_log::Memory;
 
-use self::random::{Fate, Random};
+use self::inode::Inode;
+use self::random::Random;
+pub use self::unsure::Lie;
 use super::{Access, Disk, DiskFile, DiskMap, Entry, Errno, FileIdentity, Filesystem, Locked};
 
 const PAGE: u64 = 4096;
@@ -29,6 +33,29 @@ pub enum Survive {
     Everything,
     /// For each page, and each change of a name, decided by this seed: lost, kept or (pages) torn by sector.
     Seeded(u64),
+    /// Each name, each length and each such unit of bytes on its own, decided by this seed.
+    By {
+        /// What survives or is lost as a whole.
+        unit: Unit,
+        /// Decides.
+        seed: u64,
+    },
+    /// The same, decided by the bits of a mask, from the lowest on: names first, then file by file its length and its bytes; from the 64th on by the last bit.
+    Chosen {
+        /// What survives or is lost as a whole.
+        unit: Unit,
+        /// A set bit: it survives.
+        mask: u64,
+    },
+}
+
+/// What a medium writes as a whole.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unit {
+    /// 4 KiB.
+    Page,
+    /// 512 bytes.
+    Sector,
 }
 
 /// The calls that change or flush something: the steps that a crash sweep stops at.
@@ -65,15 +92,6 @@ enum NameChange {
     Removed(String),
 }
 
-struct Inode {
-    live: Memory,
-    live_len: u64,
-    durable: Vec<u8>,
-    /// Pages that a failed flush marked clean, with what they held: written again only after they have changed or been rewritten.
-    stuck: BTreeMap<u64, Vec<u8>>,
-    mapped: bool,
-}
-
 struct State {
     names: BTreeMap<String, u64>,
     durable_names: BTreeMap<String, u64>,
@@ -90,6 +108,11 @@ struct State {
     capacity_bytes: Option<u64>,
     magic: u64,
     written_bytes: u64,
+    lie: Option<Lie>,
+    /// The system writes on its own between steps, decided by this.
+    restless: Option<u64>,
+    /// Flushes that were answered and not done yet.
+    late: Vec<(u64, Range<u64>)>,
 }
 
 /// Holds flushes up until it is dropped: [`TestDisk::hold_syncs`].
@@ -157,6 +180,9 @@ impl TestDisk {
                 capacity_bytes: None,
                 magic: 0xEF53,
                 written_bytes: 0,
+                lie: None,
+                restless: None,
+                late: Vec::new(),
             })),
         }
     }
@@ -254,6 +280,10 @@ impl TestDisk {
     /// The machine loses power and comes back: a new disk of what was durable and what of the rest survived.
     #[must_use]
     pub fn after_power_loss(&self, survive: Survive) -> TestDisk {
+        self.after_power_loss_counting(survive).0
+    }
+
+    fn after_power_loss_counting(&self, survive: Survive) -> (TestDisk, u32) {
         let state = self.state();
         let mut random = Random::new(survive);
         let mut names = state.durable_names.clone();
@@ -267,7 +297,7 @@ impl TestDisk {
             let bytes = state.inodes[&number].after_power_loss(&mut random);
             inodes.insert(number, Inode::durable(bytes));
         }
-        TestDisk::with(names, inodes, state.inode_next)
+        (TestDisk::with(names, inodes, state.inode_next), random.asked())
     }
 
     /// The folder copied file by file, as `cp -a` does: new inodes, same bytes, no lock.
@@ -384,6 +414,9 @@ impl State {
         let step = !matches!(call, Call::Read | Call::Open | Call::Map);
         let now = self.steps;
         self.steps += u64::from(step);
+        if step {
+            self.stir();
+        }
         match (self.stop_at, fault) {
             (Some(stop), _) if now == stop && step => Err(Failure::Stopping),
             (Some(stop), _) if now > stop => Err(Failure::Stopped),
@@ -462,89 +495,6 @@ fn apply(names: &mut BTreeMap<String, u64>, change: &NameChange) {
     }
 }
 
-impl Inode {
-    fn durable(bytes: Vec<u8>) -> Inode {
-        let live_len = bytes.len() as u64;
-        let live = Memory::heap(live_len.next_multiple_of(PAGE).max(PAGE));
-        live.copy_in(0, &bytes);
-        Inode { live, live_len, durable: bytes, stuck: BTreeMap::new(), mapped: false }
-    }
-
-    fn live_bytes(&self) -> Vec<u8> {
-        let mut bytes = vec![0; index(self.live_len)];
-        self.live.copy_out(0, &mut bytes);
-        bytes
-    }
-
-    fn live_page(&self, page: u64) -> Vec<u8> {
-        let start = page * PAGE;
-        let mut bytes = vec![0; index((self.live_len - start).min(PAGE))];
-        self.live.copy_out(start, &mut bytes);
-        bytes
-    }
-
-    /// The pages of `range` reach the medium, but for those that a failed flush left clean.
-    fn flush(&mut self, range: &Range<u64>) -> u64 {
-        let mut written = 0;
-        for page in range.start / PAGE..range.end.min(self.live_len).div_ceil(PAGE) {
-            let bytes = self.live_page(page);
-            if self.stuck.get(&page) == Some(&bytes) {
-                continue;
-            }
-            self.stuck.remove(&page);
-            let start = index(page * PAGE);
-            if self.durable.len() < start + bytes.len() {
-                self.durable.resize(start + bytes.len(), 0);
-            }
-            if self.durable[start..start + bytes.len()] != bytes[..] {
-                self.durable[start..start + bytes.len()].copy_from_slice(&bytes);
-                written += bytes.len() as u64;
-            }
-        }
-        written
-    }
-
-    /// A flush fails: the dirty pages of `range` are clean, though the medium doesn't hold them.
-    fn fail_flush(&mut self, range: &Range<u64>) {
-        for page in range.start / PAGE..range.end.min(self.live_len).div_ceil(PAGE) {
-            let bytes = self.live_page(page);
-            let start = index(page * PAGE);
-            if self.durable.get(start..start + bytes.len()) != Some(&bytes[..]) {
-                self.stuck.insert(page, bytes);
-            }
-        }
-    }
-
-    fn after_power_loss(&self, random: &mut Random) -> Vec<u8> {
-        let live = self.live_bytes();
-        // The length is metadata of its own: it may survive without the bytes, which then read as zeros (kind 13).
-        let mut after = self.durable.clone();
-        if live.len() > after.len() && random.keeps() {
-            after.resize(live.len(), 0);
-        }
-        for page in 0..(after.len() as u64).div_ceil(PAGE) {
-            let start = index(page * PAGE);
-            let end = after.len().min(start + index(PAGE)).min(live.len());
-            if start >= end || after[start..end] == live[start..end] {
-                continue;
-            }
-            match random.fate() {
-                Fate::Lost => {}
-                Fate::Kept => after[start..end].copy_from_slice(&live[start..end]),
-                Fate::Torn => {
-                    for sector in (start..end).step_by(index(SECTOR)) {
-                        let sector_end = end.min(sector + index(SECTOR));
-                        if random.keeps() {
-                            after[sector..sector_end].copy_from_slice(&live[sector..sector_end]);
-                        }
-                    }
-                }
-            }
-        }
-        after
-    }
-}
-
 fn index(number: u64) -> usize {
     usize::try_from(number).expect("a test disk fits memory")
 }
@@ -615,6 +565,9 @@ impl Disk for TestDisk {
         }
         let mut state = self.state();
         state.call(Call::SyncFolder).map_err(|failure| failure.errno())?;
+        if state.lie == Some(Lie::FolderForgotten) {
+            return Ok(());
+        }
         state.durable_names = state.names.clone();
         state.unsynced_names.clear();
         Ok(())
@@ -676,11 +629,15 @@ impl TestFile {
     fn flush(&self, call: Call, range: &Range<u64>) -> Result<(), Errno> {
         let mut state = self.disk.state();
         let failure = state.call(call).err();
+        if failure.is_none() && state.lies_of(call, self.number, range) {
+            return Ok(());
+        }
         let inode = state.inodes.get_mut(&self.number).expect("an open file has an inode");
         match failure {
             None => {
                 let written = inode.flush(range);
                 state.written_bytes += written;
+                state.catch_up();
                 Ok(())
             }
             Some(Failure::Fault(errno)) => {

@@ -881,6 +881,33 @@ fn r_5_a_promise_is_in_both_copies_before_the_call_returns() {
 }
 
 #[test]
+fn kind_6_r_12_an_epoch_that_began_behind_bytes_that_are_gone_is_no_obstacle() {
+    for flushed in [0, 3] {
+        let (disk, mut log, _) = filled(flushed);
+        for number in flushed..10 {
+            log.append(&payload(number)).unwrap();
+        }
+        let cut = log.append(b"goes").unwrap().start;
+        log.handoff.seal();
+        log.drain();
+        let superblock = log.store.superblock();
+        let epoch = superblock.promised.next_for(MemberId(0));
+        let mut history = superblock.history;
+        history.cut(cut);
+        history.extend(epoch, cut).unwrap();
+        // The power goes when the cut is in the superblock, and nothing of what lies below it and was never flushed is on the medium.
+        disk.stop_at(disk.steps() + 4);
+        log.store.cut(cut, history.clone(), epoch).unwrap_err();
+        drop(log);
+        let disk = disk.after_power_loss(Survive::Nothing);
+        assert_eq!(Inspection::open(disk.clone(), None).unwrap().superblock().history, history);
+        let log = TestLog::open(disk).unwrap();
+        assert_eq!(log.payloads().len(), usize::try_from(flushed).unwrap());
+        assert!(log.opened.tail < cut && log.handoff.epoch() > epoch, "{:?}", log.opened);
+    }
+}
+
+#[test]
 fn kind_30_r_11_nothing_vouches_for_the_bytes_of_a_copied_folder() {
     let (disk, mut log, starts) = filled(150);
     log.handoff.retire();

@@ -38,6 +38,7 @@ const RULES: &[Rule] = &[
         dev: &["windlass-tcp"],
     },
     Rule { package: "windlass-sim", normal: LIBRARIES, optional: &[], dev: &[] },
+    Rule { package: "windlass-sweep", normal: &["windlass-log", "windlass-store"], optional: &[], dev: &[] },
     // `doctor` opens devices as the provider does, without a node.
     Rule {
         package: "windlass-cli",

@@ -1,6 +1,6 @@
 //! Chance after a loss of power.
 
-use super::Survive;
+use super::{Survive, Unit};
 
 /// What becomes of a page that was not flushed.
 pub(super) enum Fate {
@@ -9,19 +9,39 @@ pub(super) enum Fate {
     Torn,
 }
 
+/// Of eight units so many survive, by seed.
+const KEPT_OF_EIGHT: [u64; 4] = [1, 4, 4, 7];
+
 /// Decides what survives.
 pub(super) struct Random {
     survive: Survive,
     state: u64,
+    /// How many questions were asked.
+    asked: u32,
 }
 
 impl Random {
     pub(super) fn new(survive: Survive) -> Random {
         let state = match survive {
-            Survive::Nothing | Survive::Everything => 0,
-            Survive::Seeded(seed) => seed,
+            Survive::Nothing | Survive::Everything | Survive::Chosen { .. } => 0,
+            Survive::Seeded(seed) | Survive::By { seed, .. } => seed,
         };
-        Random { survive, state }
+        let mut random = Random { survive, state, asked: 0 };
+        if let Survive::By { .. } = survive {
+            // A power cut early or late in the device's work: some seeds keep little, some nearly everything.
+            random.state = random.next();
+        }
+        random
+    }
+
+    /// How many questions were answered so far.
+    pub(super) fn asked(&self) -> u32 {
+        self.asked
+    }
+
+    /// Whether bytes that are the same on the medium need no question.
+    pub(super) fn skips_equal(&self) -> bool {
+        matches!(self.survive, Survive::By { .. } | Survive::Chosen { .. })
     }
 
     /// The next number of splitmix64 (Steele, Lea and Flood, 2014).
@@ -34,10 +54,15 @@ impl Random {
     }
 
     pub(super) fn keeps(&mut self) -> bool {
+        self.asked += 1;
         match self.survive {
             Survive::Nothing => false,
             Survive::Everything => true,
             Survive::Seeded(_) => self.next() & 1 == 0,
+            Survive::By { seed, .. } => {
+                self.next() % 8 < KEPT_OF_EIGHT[usize::try_from(seed % 4).expect("below four")]
+            }
+            Survive::Chosen { mask, .. } => mask >> (self.asked - 1).min(63) & 1 == 1,
         }
     }
 
@@ -50,6 +75,10 @@ impl Random {
                 1 => Fate::Kept,
                 _ => Fate::Torn,
             },
+            Survive::By { unit: Unit::Sector, .. } | Survive::Chosen { unit: Unit::Sector, .. } => Fate::Torn,
+            Survive::By { unit: Unit::Page, .. } | Survive::Chosen { unit: Unit::Page, .. } => {
+                if self.keeps() { Fate::Kept } else { Fate::Lost }
+            }
         }
     }
 }

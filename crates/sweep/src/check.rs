@@ -1,0 +1,195 @@
+//! One image, opened in every mode.
+
+use std::sync::Arc;
+
+use windlass_log::{Class, Lsn, OpenMode, RecordKind};
+use windlass_store::disk::testing::{Survive, TestDisk};
+use windlass_store::{Condition, Inspection, OpenError, Opened, Options, Store};
+
+use crate::lone::{AROUND, Gone, Lone, founding, options, records};
+use crate::member::number_of;
+use crate::oracle::{Content, Found, Oracle, Seen};
+
+/// How often an image was opened how.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Opens {
+    /// Read from end to end without write access.
+    pub read_only: u64,
+    /// Verified.
+    pub verify: u64,
+    /// Opened strictly; and of these, refused because of a torn end.
+    pub strict: u64,
+    /// See `strict`.
+    pub refused: u64,
+    /// Opened, and appended to, and crashed again.
+    pub tail: u64,
+}
+
+fn open(disk: &TestDisk, mode: OpenMode) -> Result<(Arc<Store<TestDisk>>, Opened), OpenError> {
+    let options = Options { mode, ..options() };
+    Store::open(disk.clone(), &AROUND, &options).map(|(store, opened)| (Arc::new(store), opened))
+}
+
+/// Opens the image and compares. Answers what the log is, or `None` if there is none, as there may be.
+pub(crate) fn image(disk: &TestDisk, oracle: &Oracle, opens: &mut Opens) -> Result<Option<Seen>, String> {
+    let Some((looked, condition)) = look(disk, oracle, opens)? else { return Ok(None) };
+    oracle.check(&looked).map_err(|wrong| format!("read-only: {wrong}"))?;
+    opens.strict += 1;
+    match open(&disk.copied_in_place(), OpenMode::Strict) {
+        Ok((store, opened)) => {
+            if condition != Condition::Clean {
+                return Err(format!("strict opens what verifying calls {condition:?}"));
+            }
+            same(&looked, &seen(&store, opened.tail)?, "strict")?;
+        }
+        Err(OpenError::Refused { verdict, .. }) if verdict.class() == Class::Torn => {
+            opens.refused += 1;
+            if condition != Condition::TornTail {
+                return Err(format!("strict refuses what verifying calls {condition:?}: {verdict:?}"));
+            }
+        }
+        Err(error) => return Err(format!("CALLED DAMAGE: strict: {error}")),
+    }
+    opens.tail += 1;
+    let (store, opened) =
+        open(disk, OpenMode::Tail).map_err(|error| format!("CALLED DAMAGE: tail: {error}"))?;
+    if oracle.clean && !opened.clean {
+        return Err("closed cleanly, and opened as after a crash".to_owned());
+    }
+    if opened.cut != (condition == Condition::TornTail) {
+        return Err(format!("cut: {}, where verifying says {condition:?}", opened.cut));
+    }
+    let found = seen(&store, opened.tail)?;
+    same(&looked, &found, "tail")?;
+    oracle.check(&found).map_err(|wrong| format!("tail: {wrong}"))?;
+    superblock(&store, oracle)?;
+    drop(store);
+    // All that this opening has said is on the medium, not in the page cache alone (R-11, kind 30).
+    let lost = disk.after_power_loss(Survive::Nothing);
+    go_on(&lost, &found).map_err(|wrong| format!("opened, lost power, opened: {wrong}"))?;
+    Ok(Some(found))
+}
+
+/// Verifies and reads without write access.
+fn look(disk: &TestDisk, oracle: &Oracle, opens: &mut Opens) -> Result<Option<(Seen, Condition)>, String> {
+    let mut inspection = match Inspection::open(disk.clone(), None) {
+        Ok(inspection) => inspection,
+        Err(OpenError::NoLog { .. }) if !oracle.created => {
+            // Kind 34: what a creation left is nothing that the next one minds.
+            let again = Store::create(disk.clone(), &founding(0), &AROUND, &options());
+            return again.map(|_| None).map_err(|error| format!("creating again: {error}"));
+        }
+        Err(error) => return Err(format!("CALLED DAMAGE: read-only: {error}")),
+    };
+    let steps = disk.steps();
+    opens.verify += 1;
+    let report = inspection.verify().map_err(|error| format!("CALLED DAMAGE: verify: {error}"))?;
+    match report.condition {
+        Condition::Clean | Condition::TornTail => {}
+        Condition::InUse | Condition::Damaged | Condition::Foreign => {
+            return Err(format!("CALLED DAMAGE: verify: {:?}: {:?}", report.condition, report.verdict));
+        }
+    }
+    opens.read_only += 1;
+    let mut walk = inspection.walk(report.trimmed);
+    let mut found = Vec::new();
+    let tail = loop {
+        match walk.step().map_err(|error| format!("read-only: {error}"))? {
+            Ok(record) => {
+                if let (RecordKind::Data | RecordKind::Batch, Some(payload)) =
+                    (record.header.kind, record.payload)
+                {
+                    let (lsn, kind) = (record.header.lsn, record.header.kind);
+                    found.push(Found { lsn, kind, payload: payload.to_vec() });
+                }
+            }
+            Err(stop) => break stop.lsn,
+        }
+    };
+    let seen = Seen { tail, trimmed: report.trimmed, records: found };
+    if tail != report.verdict.tail() || report.appended_records != seen.records.len() as u64 {
+        return Err(format!("verify sees {report:?}, reading ends at {tail}"));
+    }
+    if disk.steps() != steps {
+        return Err("looking has changed the folder".to_owned());
+    }
+    Ok(Some((seen, report.condition)))
+}
+
+/// What an open store shows.
+pub(crate) fn seen(store: &Arc<Store<TestDisk>>, tail: Lsn) -> Result<Seen, String> {
+    Ok(Seen { tail, trimmed: store.trimmed(), records: records(store, tail)? })
+}
+
+fn same(expected: &Seen, found: &Seen, mode: &str) -> Result<(), String> {
+    if expected == found {
+        return Ok(());
+    }
+    let text = |seen: &Seen| format!("{} records from {} to {}", seen.records.len(), seen.trimmed, seen.tail);
+    Err(format!("{mode}: {} in place of {}", text(found), text(expected)))
+}
+
+/// What the superblock must still say.
+fn superblock(store: &Store<TestDisk>, oracle: &Oracle) -> Result<(), String> {
+    let superblock = store.superblock();
+    if superblock.promised < oracle.promised {
+        return Err(format!("LOST: R-5: the promise is {}, not {}", superblock.promised, oracle.promised));
+    }
+    if superblock.configuration.is_empty() {
+        return Ok(());
+    }
+    let (low, high) = oracle.note;
+    match number_of(&superblock.configuration) {
+        Some(number) if (low..=high).contains(&number) => Ok(()),
+        number => Err(format!("LOST: the configuration is number {number:?}, not in {low}..={high}")),
+    }
+}
+
+/// Opens once more; of a lone log, appends, flushes, loses power: what was there still is, and the new record behind it (kind 4).
+fn go_on(disk: &TestDisk, expected: &Seen) -> Result<(), String> {
+    let (store, opened) =
+        Store::open(disk.clone(), &AROUND, &options()).map_err(|error| error.to_string())?;
+    if opened.epoch.is_none() {
+        let store = Arc::new(store);
+        return same(expected, &seen(&store, opened.tail)?, "again");
+    }
+    let mut log = Lone::over(store, opened).map_err(|Gone(error)| error)?;
+    same(expected, &seen(&log.store, log.opened.tail)?, "again")?;
+    let content = Content { number: u32::MAX, bytes: 700, items: 0 };
+    let appended = log.append(&content).map_err(|Gone(error)| error)?;
+    log.flush().map_err(|Gone(error)| error)?;
+    drop(log);
+    let disk = disk.after_power_loss(Survive::Nothing);
+    let (store, opened) = open(&disk, OpenMode::Tail).map_err(|error| format!("third: {error}"))?;
+    let mut after = seen(&store, opened.tail)?;
+    let last = after.records.pop();
+    if last.is_none_or(|last| last.lsn != appended.start || last.payload != content.item(0)) {
+        return Err("kind 4: what was appended behind a mended tail is gone".to_owned());
+    }
+    after.tail = expected.tail;
+    same(expected, &after, "kind 4")
+}
+
+/// Opens a copy of the image and stops at its step `step`; `None` if it has no such step. Then again, after what is to survive of that: it must come to the same end.
+pub(crate) fn again(
+    disk: &TestDisk,
+    expected: &Seen,
+    oracle: &Oracle,
+    step: u64,
+    survive: Option<Survive>,
+) -> Option<Result<(), String>> {
+    let attempt = disk.copied_in_place();
+    attempt.stop_at(step);
+    drop(open(&attempt, OpenMode::Tail));
+    if !attempt.stopped() {
+        return None;
+    }
+    let left = survive.map_or_else(|| attempt.after_kill(), |survive| attempt.after_power_loss(survive));
+    let reopen = || {
+        let (store, opened) =
+            open(&left, OpenMode::Tail).map_err(|error| format!("CALLED DAMAGE: {error}"))?;
+        same(expected, &seen(&store, opened.tail)?, "reopened")?;
+        superblock(&store, oracle)
+    };
+    Some(reopen().map_err(|wrong| format!("recovery stopped at its step {step}, {survive:?}: I-7: {wrong}")))
+}

@@ -1,0 +1,324 @@
+//! The sweep: each life, stopped at each of its steps, with whatever a disk may make of it.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use windlass_store::disk::testing::{Lie, Survive, TestDisk, Unit};
+
+use crate::check::{self, Opens};
+use crate::life::Workload;
+use crate::lone::Gone;
+use crate::oracle::Oracle;
+use crate::random::{Random, mix};
+
+/// What becomes of what was not flushed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Kind {
+    /// The power goes: all of it is lost.
+    Lost,
+    /// All of it is kept.
+    Kept,
+    /// Each sector of 512 bytes, each length and each name is lost or kept on its own.
+    TornSectors,
+    /// The same of pages of 4 KiB.
+    TornPages,
+    /// Before the power goes the system has written pages and names of its own accord, at any time and in any order across files; then torn as before.
+    Reordered,
+    /// The process dies; the page cache stays.
+    Killed,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Kind; 6] =
+        [Kind::Lost, Kind::Kept, Kind::TornSectors, Kind::TornPages, Kind::Reordered, Kind::Killed];
+
+    /// Its name in a table.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Lost => "lost",
+            Kind::Kept => "kept",
+            Kind::TornSectors => "torn-512",
+            Kind::TornPages => "torn-4096",
+            Kind::Reordered => "reordered",
+            Kind::Killed => "killed",
+        }
+    }
+}
+
+/// Counts of one workload and kind.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Count {
+    /// States of a disk that a crash of the workload left.
+    pub images: u64,
+    /// States that a crash of their recovery left.
+    pub again: u64,
+    /// How they were opened.
+    pub opens: Opens,
+}
+
+/// Something that a crash did and must not do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Wrong {
+    /// Replays it: workload, variation, step and round.
+    pub place: String,
+    /// What.
+    pub text: String,
+}
+
+/// What to sweep.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// How many images, of all workloads together.
+    pub images: u64,
+    /// What chance begins with.
+    pub seed: u64,
+    /// A fault that is planted.
+    pub lie: Option<Lie>,
+    /// How many findings end the sweep of a workload.
+    pub wrong_max: usize,
+}
+
+/// What a sweep came to.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Report {
+    /// By workload and kind.
+    pub counts: BTreeMap<(Workload, Kind), Count>,
+    /// Steps of each workload's first life that were stopped at.
+    pub steps: BTreeMap<Workload, u64>,
+    /// Crash points of which every subset of what was not flushed was tried, and all crash points so far, by workload.
+    pub exhausted: BTreeMap<Workload, (u64, u64)>,
+    /// What is wrong.
+    pub wrong: Vec<Wrong>,
+}
+
+impl Report {
+    /// All images.
+    #[must_use]
+    pub fn images(&self) -> u64 {
+        self.counts.values().map(|count| count.images + count.again).sum()
+    }
+
+    /// Takes another report in.
+    pub fn add(&mut self, other: Report) {
+        for (key, count) in other.counts {
+            let sum = self.counts.entry(key).or_default();
+            sum.images += count.images;
+            sum.again += count.again;
+            sum.opens.read_only += count.opens.read_only;
+            sum.opens.verify += count.opens.verify;
+            sum.opens.strict += count.opens.strict;
+            sum.opens.refused += count.opens.refused;
+            sum.opens.tail += count.opens.tail;
+        }
+        self.steps.extend(other.steps);
+        self.exhausted.extend(other.exhausted);
+        self.wrong.extend(other.wrong);
+    }
+}
+
+/// Up to so many decisions every subset is tried.
+const EXHAUSTIVE_MAX: u32 = 6;
+/// Torn images of each unit in a round behind the exhaustive one.
+const TORN_EACH: u64 = 3;
+
+/// Sweeps one workload with its share of the images.
+///
+/// Round 0 stops its first life at each step and takes an image of each kind; round 1 takes all subsets where few things are undecided, and stops recovery at each
+/// of its steps; the rounds after lead other lives, and take what seeds say.
+#[must_use]
+pub fn sweep(workload: Workload, plan: &Plan) -> Report {
+    let mut sweep = Sweep { workload, plan, report: Report::default(), left: plan.images };
+    for round in 0.. {
+        let mut step = first_step(workload, variation(plan, round));
+        let from = step;
+        while !sweep.is_over() && sweep.crash(round, step) {
+            step += 1;
+        }
+        if round == 0 {
+            sweep.report.steps.insert(workload, step - from);
+        }
+        if sweep.is_over() {
+            break;
+        }
+    }
+    sweep.report
+}
+
+/// Runs one crash point again.
+#[must_use]
+pub fn replay(workload: Workload, plan: &Plan, round: u64, step: u64) -> Report {
+    let mut sweep = Sweep { workload, plan, report: Report::default(), left: u64::MAX };
+    sweep.crash(round, step);
+    sweep.report
+}
+
+/// The first two rounds are about the same life.
+fn variation(plan: &Plan, round: u64) -> u64 {
+    mix(&[plan.seed, round.saturating_sub(1)])
+}
+
+/// Making the log is stopped at in the workload that is about it.
+fn first_step(workload: Workload, variation: u64) -> u64 {
+    if workload == Workload::Create {
+        return 0;
+    }
+    let mut step = 0;
+    let mut oracle = Oracle::default();
+    while !oracle.created {
+        let disk = TestDisk::new();
+        disk.stop_at(step);
+        oracle = Oracle::default();
+        let _ = catch_unwind(AssertUnwindSafe(|| workload.live(&disk, &mut oracle, variation)));
+        step += 1;
+    }
+    step - 1
+}
+
+struct Sweep<'p> {
+    workload: Workload,
+    plan: &'p Plan,
+    report: Report,
+    left: u64,
+}
+
+impl Sweep<'_> {
+    fn is_over(&self) -> bool {
+        self.left == 0 || self.report.wrong.len() >= self.plan.wrong_max
+    }
+
+    fn live(&self, round: u64, step: u64, restless: Option<u64>) -> (TestDisk, Oracle, Option<String>) {
+        let disk = TestDisk::new();
+        if let Some(lie) = self.plan.lie {
+            disk.lie(lie);
+        }
+        disk.write_back_between(restless);
+        disk.stop_at(step);
+        let mut oracle = Oracle::default();
+        let variation = variation(self.plan, round);
+        let lived = catch_unwind(AssertUnwindSafe(|| self.workload.live(&disk, &mut oracle, variation)));
+        disk.write_back_between(None);
+        let wrong = match lived {
+            Ok(Ok(())) => None,
+            Ok(Err(Gone(_))) if disk.stopped() => None,
+            Ok(Err(Gone(error))) => Some(format!("the life itself failed: {error}")),
+            Err(panic) => Some(format!("PANIC {}", text(&*panic))),
+        };
+        (disk, oracle, wrong)
+    }
+
+    /// Whether the life has this step.
+    fn crash(&mut self, round: u64, step: u64) -> bool {
+        let (disk, oracle, wrong) = self.live(round, step, None);
+        if let Some(wrong) = wrong {
+            self.wrong(round, step, Kind::Killed, wrong);
+        }
+        if !disk.stopped() {
+            return false;
+        }
+        let mut random = Random::new(mix(&[self.plan.seed, self.workload as u64, round, step]));
+        let by = |unit, random: &mut Random| Survive::By { unit, seed: random.next() };
+        let mut images = Vec::new();
+        if round == 1 {
+            let mut exhausted = true;
+            for (kind, unit) in [(Kind::TornSectors, Unit::Sector), (Kind::TornPages, Unit::Page)] {
+                let undecided = disk.undecided(unit);
+                if undecided <= EXHAUSTIVE_MAX {
+                    images.extend((0..1 << undecided).map(|mask| (kind, Survive::Chosen { unit, mask })));
+                } else {
+                    exhausted = false;
+                    images.extend((0..1 << EXHAUSTIVE_MAX.min(4)).map(|_| (kind, by(unit, &mut random))));
+                }
+            }
+            let so_far = self.report.exhausted.entry(self.workload).or_default();
+            so_far.0 += u64::from(exhausted);
+            so_far.1 += 1;
+        } else {
+            images.extend([(Kind::Lost, Survive::Nothing), (Kind::Kept, Survive::Everything)]);
+            for _ in 0..if round == 0 { 1 } else { TORN_EACH } {
+                images.push((Kind::TornSectors, by(Unit::Sector, &mut random)));
+                images.push((Kind::TornPages, by(Unit::Page, &mut random)));
+            }
+        }
+        for (kind, survive) in images {
+            let image = disk.after_power_loss(survive);
+            self.image(round, step, kind, &image, &oracle, &mut random);
+        }
+        // A second life with the same steps, in which the system has written what it liked.
+        let (restless, oracle_there, _) = self.live(round, step, Some(random.next()));
+        for survive in [Survive::Nothing, by(Unit::Sector, &mut random), by(Unit::Page, &mut random)] {
+            let image = restless.after_power_loss(survive);
+            self.image(round, step, Kind::Reordered, &image, &oracle_there, &mut random);
+        }
+        self.image(round, step, Kind::Killed, &disk.after_kill(), &oracle, &mut random);
+        true
+    }
+
+    fn image(
+        &mut self,
+        round: u64,
+        step: u64,
+        kind: Kind,
+        disk: &TestDisk,
+        oracle: &Oracle,
+        random: &mut Random,
+    ) {
+        if self.is_over() {
+            return;
+        }
+        self.left -= 1;
+        let before = disk.copied_in_place();
+        let mut opens = Opens::default();
+        let found = catch_unwind(AssertUnwindSafe(|| check::image(disk, oracle, &mut opens)));
+        let count = self.report.counts.entry((self.workload, kind)).or_default();
+        count.images += 1;
+        count.opens.read_only += opens.read_only;
+        count.opens.verify += opens.verify;
+        count.opens.strict += opens.strict;
+        count.opens.refused += opens.refused;
+        count.opens.tail += opens.tail;
+        let seen = match found {
+            Ok(Ok(Some(seen))) => seen,
+            Ok(Ok(None)) => return,
+            Ok(Err(wrong)) => return self.wrong(round, step, kind, wrong),
+            Err(panic) => return self.wrong(round, step, kind, format!("PANIC {}", text(&*panic))),
+        };
+        // Recovery is crashed too: at each of its steps where that is the round's matter, at one elsewhere.
+        let every = round == 1 && matches!(kind, Kind::Reordered | Kind::Killed);
+        let mut at = if every { 0 } else { random.below(12) };
+        loop {
+            let survive = match random.below(4) {
+                0 => Some(Survive::Nothing),
+                1 => Some(Survive::By { unit: Unit::Sector, seed: random.next() }),
+                2 => Some(Survive::By { unit: Unit::Page, seed: random.next() }),
+                _ => None,
+            };
+            let again = catch_unwind(AssertUnwindSafe(|| check::again(&before, &seen, oracle, at, survive)));
+            match again {
+                Ok(None) => return,
+                Ok(Some(Ok(()))) => {}
+                Ok(Some(Err(wrong))) => self.wrong(round, step, kind, wrong),
+                Err(panic) => self.wrong(round, step, kind, format!("PANIC {}", text(&*panic))),
+            }
+            if let Some(count) = self.report.counts.get_mut(&(self.workload, kind)) {
+                count.again += 1;
+            }
+            self.left = self.left.saturating_sub(1);
+            at += 1;
+            if !every || self.is_over() {
+                return;
+            }
+        }
+    }
+
+    fn wrong(&mut self, round: u64, step: u64, kind: Kind, text: String) {
+        let place = format!("--replay {},{round},{step} --seed {}", self.workload.name(), self.plan.seed);
+        self.report.wrong.push(Wrong { place, text: format!("{}: {text}", kind.name()) });
+    }
+}
+
+fn text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("in the code under test").to_owned()
+}

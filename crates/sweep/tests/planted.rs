@@ -1,0 +1,55 @@
+//! The sweep finds nothing where nothing is wrong, and what is planted where something is.
+
+use windlass_sweep::{Lie, Plan, Report, Workload, sweep};
+
+fn swept(workload: Workload, images: u64, lie: Option<Lie>) -> Report {
+    sweep(workload, &Plan { images, seed: 1, lie, wrong_max: 1 })
+}
+
+/// The first finding, which has to be there.
+fn found(workload: Workload, lie: Lie) -> String {
+    let report = swept(workload, 600, Some(lie));
+    assert!(!report.wrong.is_empty(), "{lie:?} went unnoticed by {} images", report.images());
+    report.wrong[0].text.clone()
+}
+
+#[test]
+fn each_workload_crashed_in_each_way_is_what_was_acknowledged() {
+    for workload in Workload::ALL {
+        let report = swept(workload, 150, None);
+        assert_eq!(report.wrong, Vec::new(), "{workload:?}");
+        assert!(report.images() >= 150);
+    }
+}
+
+#[test]
+fn kind_26_a_disk_that_answers_flushes_and_forgets_them_is_found_as_a_loss() {
+    let text = found(Workload::Append, Lie::FlushForgotten);
+    assert!(text.contains("LOST"), "{text}");
+}
+
+#[test]
+fn kind_28_a_mark_that_is_durable_before_what_it_points_to_is_found() {
+    // What was flushed too late is taken for damage, since the superblock speaks for it.
+    let text = found(Workload::Close, Lie::FlushLate);
+    assert!(text.contains("LOST") || text.contains("CALLED DAMAGE"), "{text}");
+    let text = found(Workload::Rollover, Lie::FlushLate);
+    assert!(text.contains("LOST") || text.contains("CALLED DAMAGE"), "{text}");
+}
+
+#[test]
+fn r_5_a_superblock_whose_flush_is_forgotten_is_found_as_a_promise_lost() {
+    let text = found(Workload::Superblock, Lie::SyncForgotten);
+    assert!(text.contains("LOST") || text.contains("CALLED DAMAGE"), "{text}");
+}
+
+#[test]
+fn kind_29_names_that_are_not_made_durable_are_found() {
+    let text = found(Workload::Rollover, Lie::FolderForgotten);
+    assert!(text.contains("LOST") || text.contains("CALLED DAMAGE"), "{text}");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_sweep() {
+    assert_eq!(swept(Workload::Truncate, 100, None), swept(Workload::Truncate, 100, None));
+}
