@@ -17,7 +17,11 @@ pub fn control_messages(data: &[u8]) {
                 assert!(endpoint.len() <= ENDPOINT_BYTES_MAX);
             }
             Frame::Keys { segments, .. } => assert!(segments.len() <= KEYS_MAX),
-            Frame::Ping | Frame::Engine(_) | Frame::AcknowledgeKey { .. } | Frame::Broken { .. } => {}
+            Frame::Ping
+            | Frame::Engine(_)
+            | Frame::AcknowledgeKey { .. }
+            | Frame::Broken { .. }
+            | Frame::Excluded(_) => {}
         }
     }
     if let Ok(notice) = Notice::decode(&slot(data)) {

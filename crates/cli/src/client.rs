@@ -137,6 +137,8 @@ pub(crate) struct Standing {
     pub(crate) payload_bytes_max: Option<u64>,
     /// Batches that its backups refused, or that were lost with their connection, since its process began.
     pub(crate) void_batches: u64,
+    /// By whom it is kept out of the group, why, and what to do.
+    pub(crate) kept_out: Vec<String>,
 }
 
 fn put(into: &mut Vec<u8>, tag: u8, fields: &[u64], bytes: &[u8]) {
@@ -482,6 +484,7 @@ mod tests {
             tail: 5000,
             payload_bytes_max: Some(1 << 20),
             void_batches: 3,
+            kept_out: vec!["by m1: because".into()],
         };
         let replies = [
             Reply::Acknowledged { sequence: 1, start: 2, end: 3 },

@@ -569,3 +569,33 @@ fn a_client_with_another_groups_file_gets_nothing_from_the_members_whose_sockets
     assert_eq!(group.group(&["read"]).stdout, b"one\n");
     assert!((1..=3).any(|number| group.said(number).contains("a client of another group was refused")));
 }
+
+#[test]
+fn a_member_back_with_an_empty_disk_says_by_whom_it_is_kept_out_and_what_to_do_kind_55() {
+    let mut group = Group::started();
+    let lost = group.primary() % 3 + 1;
+    assert!(group.append(&lines(0, 20)).success());
+    group.wait_even(Instant::now() + PATIENCE);
+    group.kill(lost);
+    std::fs::remove_dir_all(group.root.join(format!("m{lost}"))).unwrap();
+    group.start(lost);
+    let others: Vec<String> = (1..=3).filter(|n| *n != lost).map(|n| format!("m{n}")).collect();
+    let why = "this member's folder was made anew";
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let told = format!("m{lost} is kept out by {}: {why}", others.join(", "));
+        let status = String::from_utf8(group.group(&["status"]).stdout).unwrap();
+        if status.contains(&told) {
+            assert!(status.contains("join the group as a new member"), "{status}");
+            break;
+        }
+        assert!(Instant::now() < deadline, "{told}\n{status}\n{}", group.said(lost));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    for other in others {
+        let line = format!("{other} keeps this member out: {why}");
+        assert_eq!(group.said(lost).matches(&line).count(), 1, "{}", group.said(lost));
+    }
+    assert!(!group.said(lost).contains("a new group begins once"), "{}", group.said(lost));
+    assert!(group.append(&lines(20, 40)).success());
+}

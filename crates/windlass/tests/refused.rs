@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use support::{Group, PATIENCE, append_all, read_all};
-use windlass::control::Secret;
+use windlass::control::{Exclusion, Secret};
 use windlass::engine::{Event, Refusal, Role};
 use windlass::{Level, LogId, Lsn, Node, NodeError, NodeEvent, NodeOptions};
 
@@ -115,6 +115,31 @@ fn kind_55_a_member_back_with_an_empty_disk_under_its_old_name_is_refused() {
     }
     append_all(&log, (100..200).map(payload), Level::Durable);
     assert_eq!(group.node(third).status().durable, Lsn(4096));
+    // It knows itself by whom it is kept out, and why.
+    let (known, found) = wait_kept_out_by_both(&group, third);
+    assert_eq!(found, group.node(third).info().identity.incarnation);
+    assert_ne!(known, found);
+    // As the same one again, which its peers have told of already, it is told again.
+    group.kill(third);
+    group.open(third);
+    assert_eq!(wait_kept_out_by_both(&group, third), (known, found));
+    assert!(group.node(first).exclusions().is_empty());
+}
+
+/// Waits until both others keep this member out for its disk: the incarnations that they and it have.
+fn wait_kept_out_by_both(group: &Group, at: usize) -> (u64, u64) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match group.node(at).exclusions()[..] {
+            [(one, by_one @ Exclusion::OtherDisk { known, found }), (other, by_other)] => {
+                assert_eq!(by_one, by_other);
+                assert!(one != other && ![one, other].contains(&group.members[at].id));
+                return (known, found);
+            }
+            ref some => assert!(Instant::now() < deadline, "kept out by {some:?}: {:#?}", group.statuses()),
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 #[test]

@@ -360,7 +360,10 @@ impl Sim {
                 }
                 DriverEvent::Role { .. } | DriverEvent::SteppedDown { .. } => member.log = None,
                 DriverEvent::Engine(Event::Stopped { reason }) => self.stopped.push((member.id, reason)),
-                DriverEvent::Engine(_) | DriverEvent::Damaged { .. } | DriverEvent::Repaired { .. } => {}
+                DriverEvent::Engine(_)
+                | DriverEvent::Excluded { .. }
+                | DriverEvent::Damaged { .. }
+                | DriverEvent::Repaired { .. } => {}
             }
         }
         // What is durable may be acknowledged.

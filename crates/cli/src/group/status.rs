@@ -21,7 +21,7 @@ struct Row<'a> {
 pub(super) fn run(group: &Group, json: bool) -> Result<(), Failure> {
     let mut output = Output::new();
     let mut has_primary = false;
-    let mut failure = None;
+    let (mut failure, mut kept_out) = (None, Vec::new());
     if !json {
         output.line(format_args!("member  answers  role       epoch     durable          tail"))?;
     }
@@ -29,6 +29,9 @@ pub(super) fn run(group: &Group, json: bool) -> Result<(), Failure> {
         let standing = group.standing(member);
         failure = failure.or(standing.as_ref().err().and_then(|error| stranger(member.number, error)));
         has_primary |= standing.as_ref().is_ok_and(|standing| standing.role == "primary");
+        for why in standing.iter().flat_map(|standing| &standing.kept_out).filter(|_| !json) {
+            kept_out.push(format!("m{} is kept out {why}", member.number));
+        }
         match (&standing, json) {
             (_, true) => output.json(&Row {
                 member: member.number,
@@ -48,6 +51,9 @@ pub(super) fn run(group: &Group, json: bool) -> Result<(), Failure> {
                 output.line(format_args!("{:<7} no       ({error})", format!("m{}", member.number)))?;
             }
         }
+    }
+    for line in kept_out {
+        output.line(format_args!("{line}"))?;
     }
     output.flush()?;
     match failure {

@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use slog::{Logger, warn};
+use windlass::control::Exclusion;
 use windlass::engine::Event;
 use windlass::{
     AppendError, Appended, Level, Log, Lsn, MemberId, Node, NodeCloseError, NodeEvent, ReadError,
@@ -186,6 +187,7 @@ impl Service {
             tail: status.tail.0,
             payload_bytes_max: log.map(|log| log.payload_bytes_max().min(PAYLOAD_BYTES_MAX as u64)),
             void_batches: node.metrics().group.void_batches,
+            kept_out: kept_out(&node.exclusions()),
         }))
     }
 
@@ -253,6 +255,7 @@ impl Service {
                 Some(NodeEvent::Ended) => return None,
                 Some(
                     NodeEvent::Role { .. }
+                    | NodeEvent::Excluded { .. }
                     | NodeEvent::Damaged { .. }
                     | NodeEvent::Repaired { .. }
                     | NodeEvent::Group(_),
@@ -312,6 +315,19 @@ impl Service {
             }
         }
     }
+}
+
+/// One line for each reason, with all who have it.
+fn kept_out(exclusions: &[(MemberId, Exclusion)]) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (at, (_, why)) in exclusions.iter().enumerate() {
+        if exclusions[..at].iter().all(|(_, earlier)| earlier != why) {
+            let by: Vec<String> =
+                exclusions.iter().filter(|(_, also)| also == why).map(|(by, _)| by.to_string()).collect();
+            lines.push(format!("by {}: {why}", by.join(", ")));
+        }
+    }
+    lines
 }
 
 /// Whether the same append may be taken later, here or by another primary, without anybody's doing.

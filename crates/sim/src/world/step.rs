@@ -157,6 +157,9 @@ impl World {
                 self.check(crate::oracle::violated("damage", what));
             }
             DriverEvent::Repaired { tail } => self.say(format_args!("m{at} is whole again up to {tail}")),
+            DriverEvent::Excluded { by, exclusion } => {
+                self.say(format_args!("m{at} is kept out by {by}: {exclusion}"));
+            }
             DriverEvent::Engine(event) => self.engine_event(at, event),
         }
     }
@@ -329,7 +332,11 @@ impl World {
                 }
                 self.sends(at, message);
             }
-            Frame::Ping | Frame::Keys { .. } | Frame::AcknowledgeKey { .. } | Frame::Broken { .. } => {}
+            Frame::Ping
+            | Frame::Keys { .. }
+            | Frame::AcknowledgeKey { .. }
+            | Frame::Broken { .. }
+            | Frame::Excluded(_) => {}
         }
     }
 

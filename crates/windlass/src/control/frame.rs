@@ -8,7 +8,7 @@
 //!
 //! Little-endian. Decoding never panics and never allocates by a length that was not checked against the bytes at hand.
 
-use windlass_engine::{MESSAGE_BYTES_MAX, Message, MessageError, Session};
+use windlass_engine::{MESSAGE_BYTES_MAX, Message, MessageError, Refusal, Session};
 use windlass_fabric::{REMOTE_RANGE_BYTES, RemoteRange};
 use windlass_log::{Epoch, Lsn};
 
@@ -29,6 +29,44 @@ pub enum Purpose {
     Replicate,
     /// A candidate reads from a member that has promised it.
     Fetch,
+}
+
+/// Why a member keeps another one out, told to the one that is kept out: it would otherwise wait, and its own lines not say for what.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
+pub enum Exclusion {
+    /// The folder was made anew: who comes back with an empty disk has lost what it promised and acknowledged.
+    #[error(
+        "this member's folder was made anew (incarnation {found:016x}, the group knows {known:016x}): put its old folder back, or remove this one and join the group as a new member"
+    )]
+    OtherDisk {
+        /// What the group has met.
+        known: u64,
+        /// This folder's.
+        found: u64,
+    },
+    /// The folder is a copy, or was set back.
+    #[error(
+        "this folder has been opened {found} times, and the group has met opening {known} of it: it was copied or set back: start the newest one, and remove the others"
+    )]
+    Copied {
+        /// The opening that the group has met.
+        known: u64,
+        /// This one.
+        found: u64,
+    },
+    /// It is in nobody's configuration, or was given another one.
+    #[error("this member's configuration is not the group's: give every member of the group the same file")]
+    Configuration,
+}
+
+impl From<Refusal> for Exclusion {
+    fn from(refusal: Refusal) -> Exclusion {
+        match refusal {
+            Refusal::OtherIncarnation { known, found } => Exclusion::OtherDisk { known, found },
+            Refusal::Clone { known, found } => Exclusion::Copied { known, found },
+            Refusal::NotAMember => Exclusion::Configuration,
+        }
+    }
 }
 
 /// One frame between two drivers.
@@ -85,6 +123,8 @@ pub enum Frame {
         /// Whether the sender was its initiator.
         by_initiator: bool,
     },
+    /// The sender does not listen to the receiver, until it connects anew.
+    Excluded(Exclusion),
 }
 
 /// Why bytes are no frame.
@@ -160,6 +200,16 @@ impl Frame {
                 bytes.push(purpose_bits(*purpose));
                 bytes.push(u8::from(*by_initiator));
             }
+            Frame::Excluded(exclusion) => {
+                let (kind, known, found) = match exclusion {
+                    Exclusion::OtherDisk { known, found } => (1, *known, *found),
+                    Exclusion::Copied { known, found } => (2, *known, *found),
+                    Exclusion::Configuration => (3, 0, 0),
+                };
+                bytes.extend_from_slice(&[7, kind]);
+                bytes.extend_from_slice(&known.to_le_bytes());
+                bytes.extend_from_slice(&found.to_le_bytes());
+            }
         }
         // Longer than any reader takes can't be: its parts are bounded.
         let length = u32::try_from(bytes.len() - 4).unwrap_or(u32::MAX);
@@ -201,6 +251,7 @@ impl Frame {
                 purpose: reader.purpose()?,
                 by_initiator: reader.flag()?,
             },
+            7 => Frame::Excluded(reader.exclusion()?),
             _ => return Err(FrameError::Kind { kind }),
         };
         if reader.rest.is_empty() { Ok(frame) } else { Err(reader.length()) }
@@ -263,6 +314,16 @@ impl Reader<'_> {
         }
     }
 
+    fn exclusion(&mut self) -> Result<Exclusion, FrameError> {
+        let [kind] = self.take()?;
+        match (kind, self.u64()?, self.u64()?) {
+            (1, known, found) => Ok(Exclusion::OtherDisk { known, found }),
+            (2, known, found) => Ok(Exclusion::Copied { known, found }),
+            (3, 0, 0) => Ok(Exclusion::Configuration),
+            _ => Err(FrameError::Field { field: "exclusion" }),
+        }
+    }
+
     fn range(&mut self) -> Result<RemoteRange, FrameError> {
         Ok(RemoteRange::decode(self.take()?))
     }
@@ -312,6 +373,9 @@ mod tests {
             },
             Frame::AcknowledgeKey { session, slot: range },
             Frame::Broken { session, purpose, by_initiator: true },
+            Frame::Excluded(Exclusion::OtherDisk { known: 1, found: u64::MAX }),
+            Frame::Excluded(Exclusion::Copied { known: 2, found: 1 }),
+            Frame::Excluded(Exclusion::Configuration),
         ]
     }
 
@@ -336,6 +400,9 @@ mod tests {
             assert_ne!(Frame::decode(&longer).as_ref(), Ok(&frame));
         }
         assert_eq!(Frame::decode(&[99]), Err(FrameError::Kind { kind: 99 }));
+        let exclusion = FrameError::Field { field: "exclusion" };
+        assert_eq!(Frame::decode(&[&[7, 4][..], &[0; 16]].concat()), Err(exclusion));
+        assert_eq!(Frame::decode(&[&[7, 3][..], &[1; 16]].concat()), Err(exclusion));
         let endpoint = [&[2][..], &[0; 12], &[1], &[0; ENDPOINT_BYTES_MAX + 1]].concat();
         assert_eq!(Frame::decode(&endpoint), Err(FrameError::Field { field: "endpoint" }));
     }

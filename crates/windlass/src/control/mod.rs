@@ -19,7 +19,7 @@ use std::net::SocketAddr;
 
 #[cfg(feature = "tcp")]
 pub use auth::{NONCE_BYTES, PROOF_BYTES, Secret, SecretTooShort};
-pub use frame::{ENDPOINT_BYTES_MAX, FRAME_BYTES_MAX, Frame, FrameError, KEYS_MAX, Purpose};
+pub use frame::{ENDPOINT_BYTES_MAX, Exclusion, FRAME_BYTES_MAX, Frame, FrameError, KEYS_MAX, Purpose};
 #[cfg(feature = "tcp")]
 pub use tcp::{ControlError, ControlOptions, TcpControl};
 use windlass_engine::Identity;

@@ -1,17 +1,17 @@
 //! What comes from peers: frames of the control plane, what sessions at either end find out, what a fetch has brought.
 
 use slog::{info, warn};
-use windlass_engine::{Input, LsnRange, Message, Token};
+use windlass_engine::{Identity, Input, LsnRange, Message, Refusal, Token};
 use windlass_fabric::Fabric;
 use windlass_log::{Lsn, MemberId};
 use windlass_store::disk::Disk;
 
-use super::Driver;
 use super::executor::Executor;
 use super::news::Call;
 use super::outgoing::{SessionError, Turn};
+use super::{Driver, DriverEvent};
 use crate::clock::Clock;
-use crate::control::{ControlEvent, ControlPlane, Frame, Purpose};
+use crate::control::{ControlEvent, ControlPlane, Exclusion, Frame, Purpose};
 
 impl<F, D, C, N, X> Driver<F, D, C, N, X>
 where
@@ -28,6 +28,8 @@ where
             match event {
                 ControlEvent::Up { peer, identity } => {
                     self.news.up(peer);
+                    self.port.set_excluded(peer, None);
+                    self.exclude_again(peer, identity);
                     self.sessions.control_lost(peer, &mut self.inputs);
                     self.inputs.push_back(Input::PeerUp { peer, identity });
                     self.sessions.control_up(&mut self.control, peer);
@@ -72,6 +74,11 @@ where
                     link.set_acknowledgement_slot(slot);
                 }
             }
+            Frame::Excluded(exclusion) => {
+                self.news.excluded(&self.options.logger, peer, exclusion);
+                self.port.set_excluded(peer, Some(exclusion));
+                self.events.push_back(DriverEvent::Excluded { by: peer, exclusion });
+            }
             Frame::Broken { session, purpose, by_initiator: true } => {
                 if self.sessions.incoming(peer, session, purpose).is_some() && !self.is_revoking() {
                     self.sessions.drop_incoming(peer, session, purpose, &mut self.inputs);
@@ -80,6 +87,23 @@ where
             Frame::Broken { session, purpose, by_initiator: false } => {
                 self.sessions.drop_outgoing(peer, session, purpose, &mut self.inputs);
             }
+        }
+    }
+
+    /// Tells a peer that it is kept out. The engine says so once; a peer that connects again as the same one is told again.
+    pub(super) fn exclude(&mut self, peer: MemberId, refusal: Refusal) {
+        self.excluded.insert(peer, refusal);
+        self.control.send(peer, Frame::Excluded(refusal.into()));
+    }
+
+    fn exclude_again(&mut self, peer: MemberId, identity: Identity) {
+        let is_same = |refusal: &Refusal| match Exclusion::from(*refusal) {
+            Exclusion::OtherDisk { found, .. } => found == identity.incarnation,
+            Exclusion::Copied { found, .. } => found == identity.opening,
+            Exclusion::Configuration => true,
+        };
+        if let Some(refusal) = self.excluded.remove(&peer).filter(is_same) {
+            self.exclude(peer, refusal);
         }
     }
 

@@ -232,6 +232,7 @@ where
             Event::Refused { peer, reason } => {
                 warn!(self.options.logger, "a peer is refused"; "peer" => %peer, "reason" => %reason);
                 self.group_meters.refused.add(1);
+                self.exclude(peer, reason);
                 self.events.push_back(DriverEvent::Engine(Event::Refused { peer, reason }));
             }
             Event::Stopped { reason } => {

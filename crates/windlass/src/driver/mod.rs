@@ -42,14 +42,14 @@ mod staging;
 pub(crate) mod state;
 mod work;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use slog::{Logger, warn};
 use windlass_engine::{
-    Config, Engine, Event, Identity, Input, Opening, Role, StallCause, Status, StopReason,
+    Config, Engine, Event, Identity, Input, Opening, Refusal, Role, StallCause, Status, StopReason,
 };
 use windlass_fabric::{
     Backing, Completion, CompletionQueue, CompletionQueueError, Fabric, PollError, Transfer, Wake,
@@ -73,7 +73,7 @@ use self::sessions::Sessions;
 use self::staging::Staging;
 use crate::clock::Clock;
 use crate::commit::{Failure, Level, Stopped};
-use crate::control::{ControlPlane, Frame, Purpose};
+use crate::control::{ControlPlane, Exclusion, Frame, Purpose};
 use crate::log::Log;
 use crate::metrics::Meters;
 
@@ -172,6 +172,13 @@ pub enum DriverEvent {
         /// The end of the log by now.
         tail: Lsn,
     },
+    /// A peer keeps this member out.
+    Excluded {
+        /// Who.
+        by: MemberId,
+        /// Why, and what to do.
+        exclusion: Exclusion,
+    },
     /// Anything else that the engine has to say.
     Engine(Event),
 }
@@ -251,6 +258,8 @@ pub struct Driver<F: Fabric, D: Disk, C, N, X> {
     options: DriverOptions,
     stopped: Option<StopReason>,
     news: News,
+    /// The peers that are kept out, as they were when that was decided.
+    excluded: BTreeMap<MemberId, Refusal>,
 }
 
 impl<F, D, C, N, X> std::fmt::Debug for Driver<F, D, C, N, X>
@@ -418,6 +427,7 @@ where
             news: News::new(&options.config, now),
             options,
             stopped: None,
+            excluded: BTreeMap::new(),
         };
         driver.opened_damaged(damage);
         Ok(driver)

@@ -2,11 +2,13 @@
 //!
 //! A member that waits tries again and again; its lines say so once and then seldom. Nothing here has an effect on anything but lines.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use slog::{Logger, debug, info, warn};
 use windlass_engine::{Config, Event, PeerStatus, Role, Status, Undecided};
 use windlass_log::{Epoch, MemberId};
+
+use crate::control::Exclusion;
 
 /// How often is looked.
 const LOOK_NS: u64 = 100_000_000;
@@ -72,6 +74,9 @@ pub(super) struct News {
     /// When it was said that the process did not run.
     starved_said: Option<u64>,
     undecided: Option<(Lasting, Epoch, Undecided)>,
+    /// Who keeps this member out, and when that was said last.
+    excluded: BTreeMap<MemberId, Exclusion>,
+    excluded_said: u64,
 }
 
 impl News {
@@ -96,11 +101,32 @@ impl News {
             looked_at: now,
             starved_said: None,
             undecided: None,
+            excluded: BTreeMap::new(),
+            excluded_said: now,
         }
     }
 
     pub(super) fn up(&mut self, peer: MemberId) {
         self.reached.insert(peer);
+        self.excluded.remove(&peer);
+    }
+
+    /// A peer keeps this member out: said at once, and then seldom.
+    pub(super) fn excluded(&mut self, logger: &Logger, by: MemberId, exclusion: Exclusion) {
+        if self.excluded.insert(by, exclusion) != Some(exclusion) {
+            warn!(logger, "{} keeps this member out: {}", by, exclusion);
+        }
+    }
+
+    fn say_excluded(&mut self, logger: &Logger, now: u64) {
+        if self.excluded.is_empty() {
+            self.excluded_said = now;
+        } else if now >= self.excluded_said.saturating_add(ATTEMPTS_NS) {
+            self.excluded_said = now;
+            for (by, exclusion) in &self.excluded {
+                warn!(logger, "{} still keeps this member out: {}", by, exclusion);
+            }
+        }
     }
 
     pub(super) fn down(&mut self, peer: MemberId) {
@@ -130,6 +156,7 @@ impl News {
     pub(super) fn look(&mut self, logger: &Logger, status: &Status, is_new: bool, now: u64) {
         self.look_at = now + LOOK_NS;
         self.starved(logger, now);
+        self.say_excluded(logger, now);
         if status.primary != self.primary {
             self.primary = status.primary;
             if let Some(primary) = status.primary.filter(|primary| *primary != self.me) {
@@ -153,6 +180,8 @@ impl News {
         let waits = self.waits_for();
         if let Some((lasting, epoch, reason)) = &mut self.undecided
             && has_majority
+            // Who keeps this member out answers nothing: that is what is to be mended.
+            && self.excluded.is_empty()
             && lasting.is_due(now)
         {
             match reason {
@@ -374,6 +403,35 @@ mod tests {
         one.status.primary = Some(MemberId(2));
         one.wait(20_000);
         assert_eq!(one.lines(), ["m2 is followed as primary"]);
+    }
+
+    #[test]
+    fn who_is_kept_out_says_by_whom_and_what_to_do_once_and_then_seldom_kind_55() {
+        let mut one = Fixture::new();
+        let exclusion = Exclusion::OtherDisk { known: 0xA, found: 0xB };
+        for peer in [2, 3].map(MemberId) {
+            one.news.up(peer);
+            one.news.excluded(&one.logger, peer, exclusion);
+            one.news.excluded(&one.logger, peer, exclusion);
+        }
+        one.news.undecided(Epoch::NONE, Undecided::MemoryLost, 0);
+        one.wait(59_000);
+        let lines = one.lines();
+        let said = |by: &str, verb: &str| {
+            format!(
+                "{by} {verb} this member out: this member's folder was made anew (incarnation 000000000000000b, the group knows \
+                 000000000000000a): put its old folder back, or remove this one and join the group as a new member"
+            )
+        };
+        assert_eq!(lines[..2], [said("m2", "keeps"), said("m3", "keeps")]);
+        assert!(lines[2..].iter().all(|line| line.starts_with("a takeover begins")), "{lines:?}");
+        one.wait(2_000);
+        let again: Vec<String> = one.lines().into_iter().filter(|line| line.contains("keeps")).collect();
+        assert_eq!(again, [said("m2", "still keeps"), said("m3", "still keeps")]);
+        // Taken in again by both.
+        [2, 3].map(MemberId).into_iter().for_each(|peer| one.news.up(peer));
+        one.wait(61_000);
+        assert!(one.lines().iter().all(|line| !line.contains("keeps")));
     }
 
     #[test]

@@ -1,13 +1,14 @@
 //! What the application's threads and the driver share: wishes go in without a lock where they are frequent, marks come out.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use windlass_engine::{Input, Status};
-use windlass_log::Lsn;
+use windlass_log::{Lsn, MemberId};
 
 use crate::commit::{Level, Stopped, Watch};
+use crate::control::Exclusion;
 
 /// What an application asks of the driver, rarely.
 #[derive(Debug)]
@@ -44,6 +45,8 @@ pub(crate) struct Port {
     pub(crate) durable: Arc<Watch>,
     replicated: Mutex<Arc<Watch>>,
     status: Mutex<Option<Status>>,
+    /// Who keeps this member out, and why.
+    excluded: Mutex<BTreeMap<MemberId, Exclusion>>,
 }
 
 impl std::fmt::Debug for Port {
@@ -69,6 +72,7 @@ impl Port {
             durable: Arc::new(Watch::new(durable)),
             replicated: Mutex::new(Arc::new(Watch::new(durable))),
             status: Mutex::default(),
+            excluded: Mutex::default(),
         }
     }
 
@@ -194,6 +198,19 @@ impl Port {
 
     pub(crate) fn set_status(&self, status: Status) {
         *locked(&self.status) = Some(status);
+    }
+
+    /// A peer keeps this member out, or has connected anew and does not say so yet.
+    pub(crate) fn set_excluded(&self, by: MemberId, exclusion: Option<Exclusion>) {
+        let mut excluded = locked(&self.excluded);
+        match exclusion {
+            Some(exclusion) => drop(excluded.insert(by, exclusion)),
+            None => drop(excluded.remove(&by)),
+        }
+    }
+
+    pub(crate) fn excluded(&self) -> Vec<(MemberId, Exclusion)> {
+        locked(&self.excluded).iter().map(|(by, exclusion)| (*by, *exclusion)).collect()
     }
 
     pub(crate) fn status(&self) -> Option<Status> {

@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use windlass_engine::{Event, Role, StopReason};
-use windlass_log::{Epoch, Lsn};
+use windlass_log::{Epoch, Lsn, MemberId};
 
 use crate::commit::{CommitError, Level, Reached, Stopped, Watch, Who, wait_blocking};
+use crate::control::Exclusion;
 
 /// Events that are kept for slow listeners.
 const KEPT: usize = 1024;
@@ -38,6 +39,13 @@ pub enum NodeEvent {
     Repaired {
         /// The end of its log by now.
         tail: Lsn,
+    },
+    /// A peer keeps this member out.
+    Excluded {
+        /// Who.
+        by: MemberId,
+        /// Why, and what to do.
+        exclusion: Exclusion,
     },
     /// Something else that the application or the operator should see.
     Group(Event),

@@ -40,8 +40,8 @@ use self::events::Events;
 use self::helm::Steered;
 use crate::clock::Clock;
 use crate::commit::{CommitError, Committed, Level, Stopped};
-use crate::control::ControlError;
 use crate::control::ControlPlane;
+use crate::control::{ControlError, Exclusion};
 use crate::driver::{DriverError, GroupMeters, GroupMetrics, Port, Request};
 use crate::error::{AppendError, OptionError, Outcome, ReadError, SnapshotError, TrimError};
 use crate::log::{Log, random_surroundings};
@@ -531,6 +531,12 @@ impl Node {
     #[must_use]
     pub fn status(&self) -> Status {
         self.inner.port.status().unwrap_or(self.first_status)
+    }
+
+    /// Who keeps this member out of the group, and why, with what to do about it. Empty for a member that takes part.
+    #[must_use]
+    pub fn exclusions(&self) -> Vec<(MemberId, Exclusion)> {
+        self.inner.port.excluded()
     }
 
     /// What this node is now.

@@ -188,6 +188,9 @@ where
             }
             DriverEvent::Damaged { damage } => inner.events.push(NodeEvent::Damaged { damage }),
             DriverEvent::Repaired { tail } => inner.events.push(NodeEvent::Repaired { tail }),
+            DriverEvent::Excluded { by, exclusion } => {
+                inner.events.push(NodeEvent::Excluded { by, exclusion });
+            }
             DriverEvent::Engine(event) => inner.events.push(NodeEvent::Group(event)),
         }
     }
