@@ -29,6 +29,7 @@ impl core::fmt::Display for Session {
 /// One thing to do. Execute commands in the order in which they are polled. `Save`, `Cut`, `Reset`, `Trim`, `Revoke`,
 /// `StartTenure` and `Seal` take effect one after the other in that order; everything else that a command starts may complete in any
 /// order.
+#[cfg_attr(feature = "explore", derive(Clone))]
 #[derive(PartialEq, Debug)]
 pub enum Command {
     // ---- control plane -------------------------------------------------------------------------------------------

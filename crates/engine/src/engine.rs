@@ -17,6 +17,8 @@ mod append;
 mod backup;
 mod commit;
 mod core;
+#[cfg(feature = "explore")]
+mod explore;
 mod links;
 mod peer;
 mod snapshot;
@@ -34,6 +36,7 @@ use self::tenure::{Sealing, Tenure};
 use self::work::{Offer, Request, Work};
 
 /// One member's share of the replication protocol. See the crate's documentation for the order of the calls.
+#[cfg_attr(feature = "explore", derive(Clone))]
 #[derive(Debug)]
 pub struct Engine {
     core: Core,

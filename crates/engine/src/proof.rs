@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use windlass_log::{Epoch, Lsn, MemberId};
 
 /// A quorum has promised `epoch`, durably, and revoked every window: no older epoch can commit again.
+#[cfg_attr(feature = "explore", derive(Clone))]
 #[derive(PartialEq, Eq, Debug)]
 pub struct FenceQuorum {
     epoch: Epoch,
@@ -41,6 +42,7 @@ impl FenceQuorum {
 }
 
 /// The commit watermarks of a primary, counted over a quorum of its own tenure.
+#[cfg_attr(feature = "explore", derive(Clone))]
 #[derive(PartialEq, Eq, Debug)]
 pub struct CommitProof {
     epoch: Epoch,

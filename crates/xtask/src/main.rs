@@ -6,6 +6,7 @@
 //!   for each step that has none.
 //! * `cargo xtask guest` boots a virtual machine with a kernel RDMA device and runs what needs one ([`guest`]).
 //! * `cargo xtask bench` runs the benchmarks of `benches/`.
+//! * `cargo xtask worlds` goes through small worlds of the engine, whole ([`worlds`]).
 //! * `cargo xtask sim` runs the simulator ([`steps`] has its step).
 //! * `cargo xtask sweep` crashes the store ([`steps`] has its step).
 //!
@@ -21,6 +22,7 @@ mod report;
 mod source;
 mod steps;
 mod tally;
+mod worlds;
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -59,6 +61,8 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Go through every state of a small world of the engine (release build): members, epochs, records and faults as given
+    Worlds(worlds::Arguments),
     /// Run the simulator (release build): `--seed N` replays one seed, `--seeds COUNT` runs many; `cargo xtask sim --help`
     #[command(disable_help_flag = true)]
     Sim {
@@ -120,6 +124,7 @@ fn main() -> ExitCode {
         Task::Test { install, only, list: false } => test(&context, install, &only),
         Task::Guest(arguments) => guest::command(&context, &arguments),
         Task::Bench { arguments } => program(&context, "windlass-benches", &arguments),
+        Task::Worlds(arguments) => worlds::command(&context, &arguments),
         Task::Sim { arguments } => {
             println!("commit {}", steps::commit(&context));
             program(&context, "windlass-sim", &arguments)

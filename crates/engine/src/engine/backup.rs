@@ -12,6 +12,7 @@ use crate::{Acknowledgement, Command, Heartbeat, Message, Notice, Persisted, Ses
 const BEHIND_BYTES: u64 = 4 << 20;
 
 /// The primary that holds this member's windows.
+#[cfg_attr(feature = "explore", derive(Clone))]
 #[derive(Debug)]
 pub(super) struct Following {
     pub(super) primary: MemberId,
@@ -71,6 +72,18 @@ impl Following {
             acknowledging: false,
             catch_up_at: offer.tail,
             broken: false,
+        }
+    }
+}
+
+#[cfg(feature = "explore")]
+impl Following {
+    pub(super) fn visit_tokens(&mut self, visit: &mut dyn FnMut(&mut Token)) {
+        if let Some((token, _)) = &mut self.parse {
+            visit(token);
+        }
+        if let Some(token) = &mut self.grant {
+            visit(token);
         }
     }
 }

@@ -23,6 +23,10 @@ impl Engine {
         placed.push(Placed(self.core.log.tail));
         let mut persisted: Vec<Persisted> = tenure.peers.values().map(|peer| peer.persisted()).collect();
         persisted.push(self.core.log.persisted);
+        #[cfg(feature = "explore")]
+        if self.core.commits_placed {
+            persisted = placed.iter().map(|placed| Persisted(placed.0)).collect();
+        }
         let (Some(placed), Some(persisted)) = (reached(placed, quorum), reached(persisted, quorum)) else {
             return;
         };
@@ -60,6 +64,7 @@ impl Engine {
 }
 
 /// The record ends that this primary knows of above its durable watermark: every watermark lies on one.
+#[cfg_attr(feature = "explore", derive(Clone))]
 #[derive(Debug, Default)]
 pub(super) struct Boundaries {
     ends: alloc::collections::VecDeque<Lsn>,

@@ -16,6 +16,7 @@ const STALLS_MAX: usize = 64;
 /// Places behind damage that are remembered. What lies behind the others is sent again.
 const WHOLE_BEHIND_MAX: usize = 64;
 
+#[cfg_attr(feature = "explore", derive(Clone))]
 #[derive(Debug)]
 pub(super) struct Core {
     pub(super) config: Config,
@@ -42,11 +43,15 @@ pub(super) struct Core {
     /// Committed bytes were lost here by damage: the published watermarks run ahead of the tail until it is repaired.
     lost_committed: bool,
     pub(super) now: u64,
-    next_token: u64,
-    random: u64,
+    /// The commit rule is broken on purpose: what is placed counts as persisted.
+    #[cfg(feature = "explore")]
+    pub(super) commits_placed: bool,
+    pub(super) next_token: u64,
+    pub(super) random: u64,
 }
 
 /// The local log's positions.
+#[cfg_attr(feature = "explore", derive(Clone))]
 #[derive(Debug)]
 pub(super) struct LocalLog {
     /// The drained LSN as primary, the valid tail otherwise.
@@ -104,6 +109,8 @@ impl Core {
             whole_behind: VecDeque::new(),
             lost_committed: false,
             now,
+            #[cfg(feature = "explore")]
+            commits_placed: false,
             next_token: 1,
             random,
             state,
@@ -341,6 +348,15 @@ impl Core {
 
     pub(super) fn contradiction(&self, at: Lsn) -> StopReason {
         StopReason::Contradiction { at, durable: self.durable }
+    }
+}
+
+#[cfg(feature = "explore")]
+impl Core {
+    pub(super) fn visit_tokens(&mut self, visit: &mut dyn FnMut(&mut Token)) {
+        if let Some((token, _)) = &mut self.log.flush {
+            visit(token);
+        }
     }
 }
 

@@ -9,11 +9,13 @@ use super::Engine;
 use super::core::Core;
 use crate::{Event, Identity, PeerRecord, Refusal, Token};
 
+#[cfg_attr(feature = "explore", derive(Clone))]
 #[derive(Debug, Default)]
 pub(super) struct Links {
     links: BTreeMap<MemberId, Link>,
 }
 
+#[cfg_attr(feature = "explore", derive(Clone))]
 #[derive(Debug)]
 struct Link {
     identity: Identity,
@@ -68,6 +70,17 @@ impl Links {
             link.state = LinkState::Up;
             *peer
         })
+    }
+}
+
+#[cfg(feature = "explore")]
+impl Links {
+    pub(super) fn visit_tokens(&mut self, visit: &mut dyn FnMut(&mut Token)) {
+        for link in self.links.values_mut() {
+            if let LinkState::Meeting(token) = &mut link.state {
+                visit(token);
+            }
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use crate::{Acknowledgement, LsnRange, PeerStatus, Persisted, Placed, Session, S
 /// Heartbeats whose time of sending is remembered.
 const BEATS_MAX: usize = 64;
 
+#[cfg_attr(feature = "explore", derive(Clone))]
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) phase: Phase,

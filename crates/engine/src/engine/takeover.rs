@@ -23,6 +23,7 @@ mod suspect;
 
 pub(super) use suspect::Suspicion;
 
+#[cfg_attr(feature = "explore", derive(Clone))]
 #[derive(Debug)]
 pub(super) struct Candidacy {
     /// [`Epoch::NONE`] until the fence.
@@ -37,6 +38,7 @@ pub(super) struct Candidacy {
     progress: u64,
 }
 
+#[cfg_attr(feature = "explore", derive(Clone))]
 #[derive(Debug)]
 enum Phase {
     /// Asking whether anybody hears a primary.
@@ -58,12 +60,26 @@ enum Phase {
 }
 
 /// The log that the new tenure goes on from.
+#[cfg_attr(feature = "explore", derive(Clone))]
 #[derive(Debug)]
 struct Chosen {
     member: MemberId,
     tail: Lsn,
     trimmed: Lsn,
     history: EpochHistory,
+}
+
+#[cfg(feature = "explore")]
+impl Candidacy {
+    pub(super) fn visit_tokens(&mut self, visit: &mut dyn FnMut(&mut Token)) {
+        match &mut self.phase {
+            Phase::Cut { token, .. } | Phase::Fetch { token, .. } | Phase::Save { token, .. } => visit(token),
+            Phase::PreVote { .. } | Phase::OwnPromise | Phase::Fence | Phase::Flush { .. } | Phase::Start => {
+            }
+        }
+        // Only `Working` carries it, and that is about time.
+        self.progress = 0;
+    }
 }
 
 impl Engine {

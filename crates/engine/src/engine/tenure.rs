@@ -10,6 +10,7 @@ use super::commit::Boundaries;
 use super::peer::{Peer, Phase};
 use crate::{Command, Event, Heartbeat, Message, PeerStatus, Persisted, Session, StopReason, Token};
 
+#[cfg_attr(feature = "explore", derive(Clone))]
 #[derive(Debug)]
 pub(super) struct Tenure {
     pub(super) epoch: Epoch,
@@ -32,6 +33,7 @@ pub(super) struct Tenure {
     pub(super) handover: Option<Handover>,
 }
 
+#[cfg_attr(feature = "explore", derive(Clone))]
 #[derive(Debug)]
 pub(super) struct Handover {
     to: MemberId,
@@ -41,6 +43,7 @@ pub(super) struct Handover {
 }
 
 /// A log on its way from a tenure's end to its seal.
+#[cfg_attr(feature = "explore", derive(Clone))]
 #[derive(Debug)]
 pub(super) struct Sealing {
     seal: Token,
@@ -73,6 +76,26 @@ impl Tenure {
             beats: 0,
             handover: None,
         }
+    }
+}
+
+#[cfg(feature = "explore")]
+impl Tenure {
+    pub(super) fn visit_tokens(&mut self, visit: &mut dyn FnMut(&mut Token)) {
+        match self.start_end {
+            Some(_) => self.start = Token(0),
+            None => visit(&mut self.start),
+        }
+        if let Some(handover) = &mut self.handover {
+            visit(&mut handover.seal);
+        }
+    }
+}
+
+#[cfg(feature = "explore")]
+impl Sealing {
+    pub(super) fn visit_tokens(&mut self, visit: &mut dyn FnMut(&mut Token)) {
+        visit(&mut self.seal);
     }
 }
 

@@ -18,6 +18,7 @@ use super::backup::Following;
 use super::core::Adoption;
 use crate::{Command, Event, Message, Session, StopReason, Token};
 
+#[cfg_attr(feature = "explore", derive(Clone))]
 #[derive(Debug)]
 pub(super) enum Request {
     Promise { epoch: Epoch, candidate: MemberId },
@@ -52,12 +53,14 @@ impl Request {
     }
 }
 
+#[cfg_attr(feature = "explore", derive(Clone))]
 #[derive(Debug)]
 pub(super) struct Work {
     request: Request,
     step: Step,
 }
 
+#[cfg_attr(feature = "explore", derive(Clone))]
 #[derive(PartialEq, Eq, Debug)]
 enum Step {
     /// The own tenure's seal.
@@ -69,6 +72,18 @@ enum Step {
     /// The save of a promise to a primary whose log has left this one's behind.
     SaveThenSnapshot(Token),
     Grant(Token),
+}
+
+#[cfg(feature = "explore")]
+impl Work {
+    pub(super) fn visit_tokens(&mut self, visit: &mut dyn FnMut(&mut Token)) {
+        match &mut self.step {
+            Step::Revoke(token) | Step::Save(token) | Step::SaveThenSnapshot(token) | Step::Grant(token) => {
+                visit(token);
+            }
+            Step::Seal | Step::Flush => {}
+        }
+    }
 }
 
 impl Engine {

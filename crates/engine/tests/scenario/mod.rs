@@ -24,7 +24,7 @@ use windlass_engine::{
 use windlass_log::{Geometry, Lsn, MemberId};
 
 mod parse;
-mod show;
+pub mod show;
 
 use parse::Words;
 
@@ -34,6 +34,14 @@ struct Runner {
     engine: Option<Engine>,
     config: Config,
     now: u64,
+}
+
+/// Reads an input line as a scenario file's, and complains of what no such line has.
+pub fn reads(line: &str) {
+    let mut words = Words::new(line, "a trace");
+    assert_eq!(words.next_if_any(), Some("<"), "{line}");
+    words.input();
+    words.end();
 }
 
 /// Runs `tests/scenarios/<name>.txt`.

@@ -8,6 +8,7 @@ use super::super::Engine;
 use super::{Candidacy, Phase};
 use crate::Message;
 
+#[cfg_attr(feature = "explore", derive(Clone))]
 #[derive(Debug)]
 pub(in super::super) struct Suspicion {
     heard_at: u64,

@@ -1,0 +1,83 @@
+//! Small worlds, all of them: every state that a few members, epochs and records can come to, over the production engine.
+//!
+//! A world is the members (`member.rs`), what is on its way between them (`packet.rs`), what an all-knowing oracle has seen
+//! (`oracle.rs`), and how much of each kind of event was spent. `explore.rs` goes through all orders of all events.
+//! Time does not pass: what it would bring about may happen at any moment. A frozen member is one at which nothing happens
+//! for a while, which is among the orders; what it has posted goes on landing at the others.
+
+pub mod explore;
+mod image;
+mod member;
+mod oracle;
+mod packet;
+mod show;
+
+pub use member::Facts;
+
+/// The bounds of a world: how often each kind of event happens at most, in total.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    pub members: u8,
+    /// How many epochs are asked for, the first one among them, by whomever and whenever.
+    pub epochs: u8,
+    /// Appends of the application, beside the records that begin a tenure.
+    pub records: u8,
+    /// Deaths of a process, each at any step of its store.
+    pub crashes: u8,
+    /// Losses of power, each with any part of what was not flushed kept.
+    pub power_losses: u8,
+    /// Fabric connections that break by themselves, with and without what was on its way, and fetches that take too long.
+    pub breaks: u8,
+    /// Control connections that are cut and made again, with all that was on its way lost.
+    pub cuts: u8,
+    /// Heartbeats.
+    pub beats: u8,
+    /// Tenures that end by themselves, as without a quorum.
+    pub resigns: u8,
+    pub handovers: u8,
+    /// Whether the group allows `Replicated`; every second record is then asked for at that level.
+    pub replicated: bool,
+    /// Operations of the store (superblock, cut, revocation, seal, grant, opening of a tenure) take effect one by one, with
+    /// anything else between them; else they are done together with what asked for them, up to a death in between.
+    pub store_in_steps: bool,
+    /// A flush takes its time, with anything else before its end; else it is done with what asked for it.
+    pub flush_apart: bool,
+    /// A completion of the fabric takes its time; else it is seen when its write lands.
+    pub completions_apart: bool,
+    /// A notice is read some time after its write has landed.
+    pub notices_apart: bool,
+    /// Begin with members that have just met; else with the first member as primary, whose first record is durable everywhere.
+    pub from_genesis: bool,
+    /// The commit rule is broken on purpose.
+    pub placed_is_durable: bool,
+    /// Hold the tokens that the canonical form visits against those that an engine shows.
+    pub counts_tokens: bool,
+    /// Only look at so many states.
+    pub states_max: usize,
+}
+
+impl Default for Setting {
+    fn default() -> Setting {
+        Setting {
+            members: 3,
+            epochs: 2,
+            records: 1,
+            crashes: 0,
+            power_losses: 0,
+            breaks: 0,
+            cuts: 0,
+            beats: 0,
+            resigns: 0,
+            handovers: 0,
+            replicated: false,
+            store_in_steps: false,
+            flush_apart: false,
+            completions_apart: false,
+            notices_apart: false,
+            from_genesis: false,
+            placed_is_durable: false,
+            counts_tokens: false,
+            states_max: usize::MAX,
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Small worlds, each gone through whole: every order of every event within its bounds (`world/mod.rs`, DESIGN.md section 8.10).
+//! `cargo xtask worlds --help` runs larger ones.
+#![allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::missing_panics_doc,
+    clippy::cast_possible_truncation,
+    reason = "a test"
+)]
+
+#[allow(dead_code, reason = "of the scenarios only the words are needed")]
+mod scenario;
+mod world;
+
+use world::Setting;
+use world::explore::{Report, Violation, explore};
+
+/// All of it, without a violation.
+fn whole(name: &str, setting: Setting) -> Report {
+    let report = explore(&setting, None);
+    println!("{name}: {report}");
+    if let Some(Violation { what, trace }) = &report.violation {
+        panic!("{name}: {what}\n{setting:?}\n{trace}");
+    }
+    assert!(report.is_complete, "{name}: {report}");
+    report
+}
+
+#[test]
+fn three_records_through_a_takeover() {
+    let report = whole("three records", Setting { records: 3, ..Setting::default() });
+    // A world in which nothing happens proves nothing.
+    assert!(report.states > 1_000_000 && report.tenures > 20, "{report}");
+}
+
+#[test]
+fn a_record_and_a_death_at_any_step() {
+    let report = whole("a death", Setting { records: 1, crashes: 1, ..Setting::default() });
+    assert!(report.states > 500_000, "{report}");
+}
+
+#[test]
+fn two_takeovers_in_any_order() {
+    let report = whole("three epochs", Setting { epochs: 3, records: 0, ..Setting::default() });
+    assert!(report.states > 50_000 && report.tenures > 20, "{report}");
+}
+
+#[test]
+fn notices_completions_and_flushes_that_take_their_time() {
+    let apart =
+        Setting { flush_apart: true, completions_apart: true, notices_apart: true, ..Setting::default() };
+    whole("all apart", apart.clone());
+    whole("all apart, replicated", Setting { replicated: true, ..apart });
+}
+
+#[test]
+fn every_operation_of_the_store_by_itself() {
+    whole("store in steps", Setting { store_in_steps: true, ..Setting::default() });
+}
+
+#[test]
+fn power_lost_with_any_part_of_what_was_not_flushed() {
+    whole("power", Setting { records: 0, power_losses: 1, flush_apart: true, ..Setting::default() });
+}
+
+#[test]
+fn connections_that_break_and_are_cut() {
+    whole("a break", Setting { breaks: 1, ..Setting::default() });
+    whole("a cut", Setting { records: 0, cuts: 1, ..Setting::default() });
+}
+
+#[test]
+fn a_group_begins() {
+    whole("genesis", Setting { epochs: 2, records: 1, from_genesis: true, ..Setting::default() });
+}
+
+#[test]
+fn a_property_that_does_not_hold_is_found_and_its_trace_reads_as_a_scenario() {
+    let nobody_promises_again = |facts: &[&world::Facts]| {
+        let again = facts.iter().find(|facts| facts.promised.counter() > 1);
+        again.map_or(Ok(()), |facts| Err(format!("{} is promised", facts.promised)))
+    };
+    let report = explore(&Setting::default(), Some(nobody_promises_again));
+    let Violation { what, trace } = report.violation.expect("somebody promises the second epoch");
+    assert!(what.ends_with("is promised"), "{what}");
+    let inputs: Vec<&str> = trace.lines().filter(|line| line.starts_with('<')).collect();
+    assert!(inputs.contains(&"< suspect") && inputs.iter().any(|line| line.contains("saved t")), "{trace}");
+    inputs.into_iter().for_each(scenario::reads);
+    assert!(trace.lines().any(|line| line.starts_with("> send m1 fence ")), "{trace}");
+    assert!(trace.trim_end().lines().next_back().unwrap().starts_with("# VIOLATION "), "{trace}");
+}
+
+#[test]
+fn a_broken_commit_rule_is_found() {
+    let broken = Setting { placed_is_durable: true, flush_apart: true, ..Setting::default() };
+    let setting = Setting { epochs: 1, from_genesis: true, ..broken };
+    let report = explore(&setting, None);
+    let Violation { what, trace } = report.violation.expect("what is placed is not durable");
+    assert!(what.starts_with("I-2: "), "{what}");
+    assert!(trace.contains("> committed "), "{trace}");
+}
+
+#[test]
+fn every_token_is_known_to_the_canonical_form() {
+    // Those that it does not know would make engines that are equal look different, or be answered in vain.
+    let report = explore(
+        &Setting { crashes: 1, handovers: 1, records: 0, counts_tokens: true, ..Setting::default() },
+        None,
+    );
+    assert!(report.violation.is_none(), "{:?}", report.violation);
+}
+
+#[test]
+#[ignore = "by hand: cargo xtask worlds"]
+fn by_hand() {
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
+    let small = |name: &str, default: u8| number(name).map_or(default, |n| u8::try_from(n).expect("small"));
+    let flag = |name: &str| small(name, 0) > 0;
+    let setting = Setting {
+        members: small("WORLD_MEMBERS", 3),
+        epochs: small("WORLD_EPOCHS", 2),
+        records: small("WORLD_RECORDS", 1),
+        crashes: small("WORLD_CRASHES", 0),
+        power_losses: small("WORLD_POWER_LOSSES", 0),
+        breaks: small("WORLD_BREAKS", 0),
+        cuts: small("WORLD_CUTS", 0),
+        beats: small("WORLD_BEATS", 0),
+        resigns: small("WORLD_RESIGNS", 0),
+        handovers: small("WORLD_HANDOVERS", 0),
+        replicated: flag("WORLD_REPLICATED"),
+        store_in_steps: flag("WORLD_STORE_IN_STEPS"),
+        flush_apart: flag("WORLD_FLUSH_APART"),
+        completions_apart: flag("WORLD_COMPLETIONS_APART"),
+        notices_apart: flag("WORLD_NOTICES_APART"),
+        from_genesis: flag("WORLD_FROM_GENESIS"),
+        placed_is_durable: flag("WORLD_PLACED_IS_DURABLE"),
+        states_max: number("WORLD_STATES").map_or(usize::MAX, |n| usize::try_from(n).expect("fits")),
+        counts_tokens: false,
+    };
+    let report = explore(&setting, None);
+    println!("{setting:?}\n{report}");
+    if let Some(Violation { what, trace }) = report.violation {
+        panic!("{what}\n{trace}");
+    }
+}
