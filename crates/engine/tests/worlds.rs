@@ -5,6 +5,7 @@
     unreachable_pub,
     clippy::missing_panics_doc,
     clippy::cast_possible_truncation,
+    clippy::wildcard_enum_match_arm,
     reason = "a test"
 )]
 

@@ -172,6 +172,9 @@ struct Stepped {
 
 type Step = Result<Stepped, String>;
 
+/// A member, what arrives at it, what happens, and the death that ends it: all that a step depends on.
+type Case = (u32, u32, What, Option<u8>);
+
 /// What came of an exploration.
 #[derive(Debug)]
 pub struct Report {
@@ -224,7 +227,7 @@ struct Explorer {
     packets: Numbered<Packet>,
     seen: Numbered<Vec<Seen>>,
     oracles: Numbered<Oracle>,
-    steps: HashMap<(u32, u32, What, Option<u8>), Rc<Step>, Words>,
+    steps: HashMap<Case, Rc<Step>, Words>,
     sights: HashMap<(u32, u32), Result<u32, String>, Words>,
     tenures: u64,
     /// For a trace: what happened, and where.

@@ -785,7 +785,7 @@ impl Runner<'_> {
         let Some((epoch, false)) = member.tenure else { return Ok(()) };
         let to = self.put(member.tail, epoch, id);
         // Odd records are asked for at `Replicated`, where the group allows it.
-        if !self.setting.replicated || id % 2 == 0 {
+        if !self.setting.replicated || id.is_multiple_of(2) {
             self.input(Input::DurableWanted { to })?;
         }
         self.input(Input::Drained { to, tail: to })
