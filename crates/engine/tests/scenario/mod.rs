@@ -37,6 +37,7 @@ struct Runner {
 }
 
 /// Reads an input line as a scenario file's, and complains of what no such line has.
+#[allow(dead_code, reason = "of traces of small worlds")]
 pub fn reads(line: &str) {
     let mut words = Words::new(line, "a trace");
     assert_eq!(words.next_if_any(), Some("<"), "{line}");
