@@ -53,8 +53,8 @@ impl Engine {
         if let Some(following) = &mut self.following {
             following.visit_tokens(visit);
         }
-        if let Some(token) = &mut self.reset {
-            visit(token);
+        if let Some(reset) = &mut self.reset {
+            visit(&mut reset.token);
         }
         if let Some(tenure) = &mut self.tenure {
             tenure.visit_tokens(visit);

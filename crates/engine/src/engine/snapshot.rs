@@ -8,9 +8,10 @@ use crate::history::trim;
 use crate::{Command, Event, Persisted, Token};
 
 /// The log starts again, once the store has done it.
+#[cfg_attr(feature = "explore", derive(Clone))]
 #[derive(Debug)]
 pub(super) struct Reset {
-    token: Token,
+    pub(super) token: Token,
     /// Where this member is seen to stand until then: the positions are those of the new log already.
     pub(super) before: Status,
 }
