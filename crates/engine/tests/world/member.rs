@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use windlass_engine::{
-    Command, Config, DurableState, Engine, Identity, Input, Limits, LsnRange, Message, Notice, Opening,
-    Persisted, Placed, Role, Session, Status, StopReason, Timing, Token,
+    Command, Config, Configuration, DurableState, Engine, Identity, Input, Limits, LsnRange, Message, Notice,
+    Opening, Persisted, Placed, Role, Session, Status, StopReason, Timing, Token,
 };
 use windlass_log::{Epoch, Geometry, Lsn, MemberId};
 
@@ -408,7 +408,7 @@ impl Runner<'_> {
         let config = Config {
             me: member.id,
             identity: member.identity(),
-            voters: (0..setting.members).map(MemberId).collect(),
+            founding: Configuration::founding((0..setting.members).map(MemberId).collect()),
             geometry: geometry(),
             replicated_allowed: setting.replicated,
             seed: 0,
