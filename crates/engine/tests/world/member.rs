@@ -408,7 +408,7 @@ impl Runner<'_> {
         let config = Config {
             me: member.id,
             identity: member.identity(),
-            founding: Configuration::founding((0..setting.members).map(MemberId).collect()),
+            founding: Configuration::founding((0..setting.members).map(MemberId)),
             geometry: geometry(),
             replicated_allowed: setting.replicated,
             seed: 0,
