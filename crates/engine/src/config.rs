@@ -108,6 +108,11 @@ pub struct Limits {
     pub batch_bytes: u64,
     /// Batches to one peer whose placement is not known yet; while so many are in flight the next grows.
     pub batches_in_flight: u32,
+    /// Another batch goes out behind those in flight, up to [`Limits::stream_batches_in_flight`], where it would carry at least so many bytes: small
+    /// ones are better gathered, and large ones keep the link busy.
+    pub stream_bytes: u64,
+    /// Batches to one peer whose placement is not known yet, where they are that large; at least `batches_in_flight`.
+    pub stream_batches_in_flight: u32,
     /// Slots of a backup's notice ring; each is a credit. The backup posts at least as many receives.
     pub notice_slots: u32,
     /// Segments granted beyond the one that holds the backup's valid tail.
@@ -122,11 +127,13 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// 1 MiB batches, one in flight, 16 slots, two segments ahead, 1 GiB retention, 4 MiB fetches, 1 MiB flush lag.
+    /// 1 MiB batches, one in flight, four of 64 KiB or more, 16 slots, two segments ahead, 1 GiB retention, 4 MiB fetches, 1 MiB flush lag.
     fn default() -> Limits {
         Limits {
             batch_bytes: 1 << 20,
             batches_in_flight: 1,
+            stream_bytes: 64 << 10,
+            stream_batches_in_flight: 4,
             notice_slots: 16,
             segments_ahead: 2,
             retention_bytes: 1 << 30,

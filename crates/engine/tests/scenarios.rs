@@ -43,6 +43,7 @@ scenarios! {
     kind_50_a_stopped_backup_neither_blocks_nor_fills
     kind_52_a_fork_below_the_trim_point
     kind_55_another_disk_under_an_old_name
+    a_stream_does_not_wait_for_answers
     large_batches_end_on_record_ends
     quorums_of_three_and_one
     quorums_of_two_and_four

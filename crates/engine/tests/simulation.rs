@@ -25,6 +25,8 @@ fn setting(seed: u64) -> Setting {
     let limits = Limits {
         batch_bytes: [4096, 5000, 64 << 10][rng.index(3)],
         batches_in_flight: [1, 1, 3][rng.index(3)],
+        stream_bytes: if seed.is_multiple_of(2) { 1 << 10 } else { 64 << 10 },
+        stream_batches_in_flight: 4,
         notice_slots: [1, 2, 16][rng.index(3)],
         segments_ahead: [1, 2][rng.index(2)],
         retention_bytes: [64 << 10, 256 << 10, 1 << 30][rng.index(3)],

@@ -137,6 +137,8 @@ impl Setting {
         let limits = Limits {
             batch_bytes: pick(&mut random, &[4096, 5000, 64 << 10]),
             batches_in_flight: pick(&mut random, &[1, 1, 3]),
+            stream_bytes: if seed.is_multiple_of(2) { 2 << 10 } else { 64 << 10 },
+            stream_batches_in_flight: 4,
             notice_slots: pick(&mut random, &[2, 4, 16]),
             segments_ahead: pick(&mut random, &[1, 2]),
             retention_bytes: pick(&mut random, &[2 * SEGMENT_BYTES, 8 * SEGMENT_BYTES, 1 << 30]),

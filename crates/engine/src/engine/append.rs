@@ -1,7 +1,8 @@
 //! Append at the primary: batches to each peer, as large as what came while the last one was in flight.
 //!
 //! An idle link sends at once. While `batches_in_flight` batches of a peer are not placed, or its credits are used up, the
-//! next batch grows. A peer that is slow or gone holds nobody else up.
+//! next batch grows; once it has grown to `stream_bytes` it goes out behind them all the same, so that a stream never waits for an answer.
+//! A peer that is slow or gone holds nobody else up.
 
 use windlass_log::{Lsn, MemberId};
 
@@ -16,15 +17,17 @@ fn batch_end(config: &Config, tenure: &Tenure, peer: &Peer, drained: Lsn) -> Opt
     let geometry = config.geometry;
     let posted = peer.posted();
     let in_flight = u32::try_from(peer.batches_in_flight()).unwrap_or(u32::MAX);
-    if !peer.is_streaming()
-        || in_flight >= limits.batches_in_flight
-        || peer.credits(u64::from(limits.notice_slots)) == 0
-    {
+    if !peer.is_streaming() || peer.credits(u64::from(limits.notice_slots)) == 0 {
         return None;
     }
     // Two pieces at most, inside the windows.
     let two_segments = geometry.base(geometry.segment_of(posted) + 2);
     let reachable = drained.min(peer.granted_to.max(posted)).min(two_segments);
+    let is_stream = reachable.0 - posted.0 >= limits.stream_bytes;
+    let most = if is_stream { limits.stream_batches_in_flight } else { 0 }.max(limits.batches_in_flight);
+    if in_flight >= most {
+        return None;
+    }
     let end = if reachable.0 - posted.0 <= limits.batch_bytes {
         reachable
     } else {

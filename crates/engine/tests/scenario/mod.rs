@@ -165,6 +165,10 @@ impl Runner {
         match name.as_str() {
             "notice_slots" => limits.notice_slots = u32::try_from(value).unwrap(),
             "batches_in_flight" => limits.batches_in_flight = u32::try_from(value).unwrap(),
+            "stream_bytes" => limits.stream_bytes = value,
+            "stream_batches_in_flight" => {
+                limits.stream_batches_in_flight = u32::try_from(value).unwrap();
+            }
             "batch_bytes" => limits.batch_bytes = value,
             "fetch_bytes" => limits.fetch_bytes = value,
             "retention_bytes" => limits.retention_bytes = value,
