@@ -139,6 +139,19 @@ pub(crate) struct Standing {
     pub(crate) void_batches: u64,
     /// By whom it is kept out of the group, why, and what to do.
     pub(crate) kept_out: Vec<String>,
+    /// What it counted of its windows since its process began.
+    pub(crate) windows: Windows,
+}
+
+/// Windows that opened a member's memory to primaries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Windows {
+    /// Times that one was bound.
+    pub(crate) binds: u64,
+    /// How many there were.
+    pub(crate) allocated: u64,
+    /// How many were given up because their keys would have repeated.
+    pub(crate) used_up: u64,
 }
 
 fn put(into: &mut Vec<u8>, tag: u8, fields: &[u64], bytes: &[u8]) {
@@ -485,6 +498,7 @@ mod tests {
             payload_bytes_max: Some(1 << 20),
             void_batches: 3,
             kept_out: vec!["by m1: because".into()],
+            windows: Windows { binds: 600, allocated: 4, used_up: 2 },
         };
         let replies = [
             Reply::Acknowledged { sequence: 1, start: 2, end: 3 },

@@ -62,6 +62,19 @@ fn ten_primaries_frozen_through_a_takeover_commit_nothing_more_and_rejoin() {
     assert!(sum("unknown") + sum("refused") >= 320, "{report}");
 }
 
+/// Failure kind 65: what is open to a deposed primary is taken back by ending its connection and its registrations.
+#[test]
+fn without_windows_frozen_primaries_commit_nothing_more_either() {
+    let report = demo(&["--no-windows", "--faults", "freeze", "--kills", "2", "--seconds", "1"]);
+    assert_nothing_lost(&report);
+    let frozen =
+        report["takeovers"].as_array().unwrap().iter().filter(|takeover| takeover["fault"] == "freeze");
+    assert_eq!(frozen.count(), 2, "{report}");
+    for member in report["windows"].as_array().unwrap() {
+        assert_eq!((&member["binds"], &member["allocated"]), (&Value::from(0), &Value::from(0)), "{report}");
+    }
+}
+
 #[test]
 fn a_faults_command_is_run_around_the_fault_with_the_primarys_number() {
     let folder = tempfile::tempdir().unwrap();

@@ -87,4 +87,11 @@ pub trait Window: Send + 'static {
 
     /// How many binds are left before its keys would repeat (a key's changing part has 8 bits). At 0 drop it and allocate another.
     fn binds_left(&self) -> u32;
+
+    /// Whether it is bound nowhere, as far as the completions that were seen say: it was never bound, or its last invalidation was seen to succeed. A window
+    /// that says so holds no region any more, and can be bound again on any connection. Meant for windows whose every completion was polled: one
+    /// whose invalidation may be under way, or was flushed, is to be dropped.
+    fn is_free(&self) -> bool {
+        !self.is_bound()
+    }
 }

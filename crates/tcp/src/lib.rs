@@ -90,12 +90,13 @@ impl TcpFabric {
         if address.port() == 0 {
             address.set_port(listening.port());
         }
+        let windows = !options.no_windows;
         let domain = Arc::new(Domain::new(options, logger));
         let acceptor = Acceptor::start(listener, Arc::clone(&domain))
             .map_err(|source| OpenError::Os { call: "starting to listen", source })?;
         let capabilities = Capabilities {
             provider: "tcp",
-            windows: true,
+            windows,
             transfer: Transfer::Any,
             staged_image: false,
             immediate: true,
@@ -136,6 +137,9 @@ impl Fabric for TcpFabric {
     }
 
     fn allocate_window(&self) -> Result<TcpWindow, AllocateError> {
+        if !self.capabilities.windows {
+            return Err(AllocateError::NotSupported);
+        }
         TcpWindow::new(&self.domain).ok_or(AllocateError::TooMany { windows_max: KEYS_MAX })
     }
 

@@ -32,6 +32,8 @@ pub struct Options {
     pub receiver_wait: Duration,
     /// How long to spin before sleeping, at most; zero never spins. Default 50 µs.
     pub spin: Duration,
+    /// Leave windows alone, as on a device that has none: then permission is taken back by destroying the connection and dropping the region. Default no.
+    pub no_windows: bool,
 }
 
 impl Options {
@@ -49,6 +51,7 @@ impl Options {
             stall_timeout: Duration::from_secs(5),
             receiver_wait: Duration::from_millis(10),
             spin: Duration::from_micros(50),
+            no_windows: false,
         }
     }
 

@@ -104,6 +104,17 @@ impl windlass_fabric::Window for VerbsWindow {
     fn binds_left(&self) -> u32 {
         BINDS_MAX - self.core.lock().binds
     }
+
+    fn is_free(&self) -> bool {
+        let mut state = self.core.lock();
+        if state.has(|_| true) {
+            return false;
+        }
+        // The stretch's own registration ends with it, where there is one.
+        state.bind = None;
+        state.earlier.clear();
+        true
+    }
 }
 
 impl Drop for VerbsWindow {

@@ -161,6 +161,8 @@ struct Member {
     /// Memory of the member's machine, for images of segments.
     staging: TestDisk,
     driver: Option<TestDriver>,
+    /// What its fabric is in the world.
+    fabric: u64,
     log: Option<Log>,
     /// What it appended in its tenure and is not known to be durable: end, payload.
     open: VecDeque<(Lsn, Vec<u8>)>,
@@ -204,6 +206,10 @@ impl Sim {
     }
 
     fn with(seed: u64, files: Files) -> Sim {
+        Sim::over(seed, World::stepped(files))
+    }
+
+    fn over(seed: u64, world: World) -> Sim {
         let members = (0..MEMBERS)
             .map(|at| {
                 let disk = TestDisk::new();
@@ -218,13 +224,21 @@ impl Sim {
                 };
                 let around = surroundings(1, founding.incarnation);
                 drop(Store::create(disk.clone(), &founding, &around, &store_options()).unwrap());
-                Member { id, disk, staging: tmpfs(), driver: None, log: None, open: VecDeque::new() }
+                Member {
+                    id,
+                    disk,
+                    staging: tmpfs(),
+                    driver: None,
+                    fabric: 0,
+                    log: None,
+                    open: VecDeque::new(),
+                }
             })
             .collect();
         let mut sim = Sim {
             random: Random(seed),
             clock: TestClock::default(),
-            world: World::stepped(files),
+            world,
             net: Arc::default(),
             members,
             acknowledged: Vec::new(),
@@ -265,8 +279,10 @@ impl Sim {
             timing: Timing::default(),
             limits: Limits { retention_bytes: 16 * SEGMENT_BYTES, ..Limits::default() },
         };
+        let fabric = self.world.fabric();
+        self.members[at].fabric = fabric.number();
         let parts = Parts {
-            fabric: self.world.fabric(),
+            fabric,
             store: Arc::new(store),
             opened,
             clock: self.clock.clone(),
@@ -396,6 +412,28 @@ impl Sim {
         }
     }
 
+    /// All that can happen now happens once, in a fixed order, and a millisecond passes.
+    fn round(&mut self) {
+        for at in 0..MEMBERS {
+            self.step(at);
+            for lane in 0..3 {
+                if let Some(driver) = &mut self.members[at].driver {
+                    driver.executor_mut().work(lane);
+                }
+            }
+        }
+        for link in self.world.pending() {
+            for _ in 0..4 {
+                self.world.step(link);
+            }
+        }
+        let pending = self.net.lock().unwrap().pending();
+        for pair in pending {
+            self.net.lock().unwrap().deliver(pair);
+        }
+        self.clock.0.fetch_add(1_000_000, Ordering::Relaxed);
+    }
+
     fn driver(&mut self, at: usize) -> &mut TestDriver {
         self.members[at].driver.as_mut().unwrap()
     }
@@ -480,8 +518,8 @@ impl Sim {
 }
 
 /// A run with kills, losses of power and cut connections.
-fn run(seed: u64, files: Files) -> Vec<String> {
-    let mut sim = Sim::with(seed, files);
+fn run(seed: u64, world: World) -> Vec<String> {
+    let mut sim = Sim::over(seed, world);
     sim.until("a first primary", |sim| sim.primary().is_some());
     for _ in 0..5 {
         let turns = 5_000 + sim.random.below(20_000);
@@ -514,7 +552,7 @@ fn run(seed: u64, files: Files) -> Vec<String> {
 
 #[test]
 fn the_same_seed_gives_the_same_run() {
-    let run = |seed| run(seed, Files::Any);
+    let run = |seed| run(seed, World::stepped(Files::Any));
     let (one, two, other) = (run(7), run(7), run(8));
     assert!(one.len() > 10, "{one:?}");
     assert_eq!(one, two);
@@ -523,17 +561,84 @@ fn the_same_seed_gives_the_same_run() {
 
 #[test]
 fn whatever_the_order_nothing_acknowledged_is_lost() {
-    seeds(100, 8, Files::Any);
+    seeds(100, 8, || World::stepped(Files::Any));
 }
 
 #[test]
 fn nothing_acknowledged_is_lost_where_devices_place_whole_pages_alone() {
-    seeds(200, 8, Files::WholePages);
+    seeds(200, 8, || World::stepped(Files::WholePages));
 }
 
 #[test]
 fn nothing_acknowledged_is_lost_where_devices_write_into_images() {
-    seeds(300, 8, Files::Staged);
+    seeds(300, 8, || World::stepped(Files::Staged));
+}
+
+/// What peers write into is registered for each session, and the registration ends behind its connection.
+#[test]
+fn kind_65_nothing_acknowledged_is_lost_where_devices_have_no_windows() {
+    seeds(400, 4, || World::without_windows(Files::Any));
+    seeds(500, 4, || World::without_windows(Files::Staged));
+    let (mut sim, primary) = led_over(13, World::without_windows(Files::Any));
+    sim.settle();
+    let group = sim.driver(primary).group_metrics();
+    assert_eq!((group.window_binds, group.windows_allocated), (0, 0));
+}
+
+/// The windows of a member go from segment to segment and from session to session, each bind with another key, until their keys are used up.
+#[test]
+fn kind_66_windows_are_bound_again_until_their_keys_are_used_up_and_then_replaced() {
+    let (mut sim, primary) = led(17);
+    let backup = (primary + 1) % MEMBERS;
+    let group = |sim: &Sim| sim.members[backup].driver.as_ref().unwrap().group_metrics();
+    let mut payload = vec![0xa5; 20 << 10];
+    let mut number = u64::MAX;
+    while group(&sim).windows_used_up == 0 {
+        assert!(group(&sim).window_binds < 4000, "{:?}", group(&sim));
+        assert_eq!(sim.primary(), Some(primary));
+        let Some(log) = sim.members[primary].log.clone() else { break };
+        number -= 1;
+        payload[..8].copy_from_slice(&number.to_le_bytes());
+        let _ = log.append(&payload);
+        // The application needs nothing below what is durable.
+        let _ = log.trim(log.info().durable);
+        sim.round();
+    }
+    let group = group(&sim);
+    assert!(group.window_binds > 255, "{group:?}");
+    assert!(group.windows_allocated <= 32, "{group:?}");
+    // Trimmed meanwhile.
+    sim.acknowledged.clear();
+    sim.settle();
+    assert!(sim.stopped.is_empty(), "{:?}", sim.stopped);
+}
+
+/// A path that drops long packets is found where it is connected, before a batch is counted on it.
+#[test]
+fn kind_69_a_path_that_drops_long_packets_is_found_before_the_first_batch() {
+    let (mut sim, primary) = led(19);
+    let behind = (primary + 1) % MEMBERS;
+    sim.kill(behind, None);
+    sim.open(behind, 1);
+    let narrow = sim.members[behind].fabric;
+    sim.world.narrow(Some((narrow, 4096)));
+    let group = |sim: &Sim| sim.members[primary].driver.as_ref().unwrap().group_metrics();
+    let (first, tail) = (group(&sim).sessions_broken, sim.driver(behind).status().tail);
+    // The one before may have had a batch under way when the member was killed.
+    sim.until("a session ends", |sim| group(sim).sessions_broken > first);
+    let before = group(&sim);
+    sim.until("more do", |sim| group(sim).sessions_broken > before.sessions_broken + 3);
+    let acknowledged = sim.acknowledged.len();
+    sim.until("the others go on", |sim| sim.acknowledged.len() > acknowledged + 10);
+    assert_eq!(sim.primary(), Some(primary), "nobody needed to take over");
+    assert_eq!(sim.driver(behind).status().tail, tail, "nothing was sent there");
+    assert_eq!(group(&sim).void_batches, before.void_batches, "and nothing was lost");
+    sim.world.narrow(None);
+    sim.until("it catches up", |sim| {
+        sim.members[behind].driver.as_ref().is_some_and(|driver| driver.status().durable > tail)
+    });
+    sim.settle();
+    assert!(sim.stopped.is_empty(), "{:?}", sim.stopped);
 }
 
 /// A write to a page that the device does not have waits for a fault.
@@ -547,14 +652,14 @@ fn what_a_primary_writes_into_was_brought_in_before() {
     }
 }
 
-fn seeds(first: u64, count: u64, files: Files) {
+fn seeds(first: u64, count: u64, world: fn() -> World) {
     // `WINDLASS_SEEDS=FIRST:COUNT` runs others.
     let seeds = std::env::var("WINDLASS_SEEDS").unwrap_or_else(|_| format!("{first}:{count}"));
     let (first, count) = seeds.split_once(':').expect("FIRST:COUNT");
     let (first, count): (u64, u64) = (first.parse().unwrap(), count.parse().unwrap());
     let mut failed = Vec::new();
     for seed in first..first + count {
-        if std::panic::catch_unwind(|| run(seed, files)).is_err() {
+        if std::panic::catch_unwind(|| run(seed, world())).is_err() {
             failed.push(seed);
         }
     }
@@ -626,7 +731,11 @@ fn kind_24_a_failing_flush_on_the_primary_ends_its_tenure_and_the_group_goes_on(
 
 /// Three members, a primary, and a few acknowledgements.
 fn led(seed: u64) -> (Sim, usize) {
-    let mut sim = Sim::new(seed);
+    led_over(seed, World::stepped(Files::Any))
+}
+
+fn led_over(seed: u64, world: World) -> (Sim, usize) {
+    let mut sim = Sim::over(seed, world);
     sim.until("a primary", |sim| sim.primary().is_some());
     sim.until("acknowledgements", |sim| sim.acknowledged.len() > 5);
     let at = sim.primary().unwrap();

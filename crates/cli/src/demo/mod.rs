@@ -22,6 +22,7 @@ use self::feed::Feed;
 use self::input::Input;
 use self::report::{Progress, Report, Takeover};
 use self::strike::{Fault, Faults, Late};
+use crate::client::Windows;
 use crate::exit::{Failure, Status};
 use crate::log::frame::Framing;
 use crate::node::fabric::FabricArgs;
@@ -188,7 +189,7 @@ fn run_in(args: &Args, input: &Input, folder: &Path, run: &Path) -> Result<(), F
     let Feed { ledger, latency_us, takeovers, .. } = feed;
 
     progress.say("sending is over; every member ends, and its log is read from its files");
-    end(&mut cluster, ledger.end)?;
+    let windows = end(&mut cluster, ledger.end)?;
     let checked: Vec<(String, Checked)> = (0..cluster.len())
         .map(|member| {
             let checked = check::check(cluster.folder(member), start, input, &ledger);
@@ -207,6 +208,7 @@ fn run_in(args: &Args, input: &Input, folder: &Path, run: &Path) -> Result<(), F
         unreadable: sum(|c| u64::from(c.unreadable.is_some())),
         late: late_sum(&takeovers),
         takeovers,
+        windows,
         level: args.level.name().to_owned(),
         members: cluster.len(),
         seconds: fed.as_secs_f64(),
@@ -239,11 +241,17 @@ fn late_sum(takeovers: &[Takeover]) -> Late {
     })
 }
 
-/// Waits until every member knows that all of it is durable, and ends them well.
-fn end(cluster: &mut Cluster, end: u64) -> Result<(), Failure> {
+/// Waits until every member knows that all of it is durable, and ends them well. What they counted of their windows.
+fn end(cluster: &mut Cluster, end: u64) -> Result<Vec<Windows>, Failure> {
     let deadline = Instant::now() + PATIENCE;
+    let mut windows = Vec::new();
     for member in 0..cluster.len() {
-        while cluster.standing(member).is_none_or(|standing| standing.durable < end) {
+        loop {
+            let standing = cluster.standing(member).filter(|standing| standing.durable >= end);
+            if let Some(standing) = standing {
+                windows.push(standing.windows);
+                break;
+            }
             cluster.check_alive(None)?;
             if Instant::now() > deadline {
                 let message = format_args!(
@@ -256,7 +264,8 @@ fn end(cluster: &mut Cluster, end: u64) -> Result<(), Failure> {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
-    (0..cluster.len()).try_for_each(|member| cluster.close(member))
+    (0..cluster.len()).try_for_each(|member| cluster.close(member))?;
+    Ok(windows)
 }
 
 /// The folder, if nothing in it can be mistaken for this run's.

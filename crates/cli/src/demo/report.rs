@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::check::Checked;
 use super::strike::{Fault, Late};
+use crate::client::Windows;
 
 /// A change of primary that the client lived through.
 #[derive(Clone, Debug, Serialize)]
@@ -56,6 +57,8 @@ pub(super) struct Report {
     pub(super) takeovers: Vec<Takeover>,
     /// Sums over the primaries that were frozen and thawed.
     pub(super) late: Late,
+    /// Each member's, of its process that ran last.
+    pub(super) windows: Vec<Windows>,
     pub(super) level: String,
     pub(super) members: usize,
     pub(super) seconds: f64,
@@ -231,6 +234,17 @@ pub(super) fn table(report: &Report, members: &[(String, Checked)]) -> String {
         let _ =
             writeln!(out, "                 (a primary is suspected after {} ms of silence)", t.suspicion_ms);
     }
+    let sum = |of: fn(&Windows) -> u64| report.windows.iter().map(of).sum::<u64>();
+    let (binds, used_up) = (sum(|w| w.binds), sum(|w| w.used_up));
+    if binds > 0 {
+        let _ = writeln!(
+            out,
+            "  windows        bound {} times, each time with another key; {} of {} were used up by that and replaced",
+            grouped(binds),
+            grouped(used_up),
+            grouped(sum(|w| w.allocated))
+        );
+    }
     let thawed = report.takeovers.iter().filter(|takeover| takeover.late.is_some()).count();
     if thawed > 0 {
         let Late { acknowledged, unknown, refused, void_batches } = report.late;
@@ -302,6 +316,7 @@ mod tests {
             unreadable: 0,
             takeovers: vec![],
             late: Late::default(),
+            windows: vec![Windows::default()],
             level: String::from("durable"),
             members: 1,
             seconds: 1.0,

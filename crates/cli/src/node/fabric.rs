@@ -26,6 +26,9 @@ pub(crate) struct FabricArgs {
     /// A folder on a memory filesystem for images of segments, with --registration staged. Default: /dev/shm
     #[arg(long, value_name = "DIR")]
     staging_folder: Option<PathBuf>,
+    /// Leave memory windows alone, as on a device that has none
+    #[arg(long)]
+    no_windows: bool,
     /// How the member's main thread waits
     #[arg(long, value_enum, default_value_t = WaitName::Adaptive, value_name = "HOW")]
     wait: WaitName,
@@ -82,7 +85,8 @@ impl FabricArgs {
             ("--processor", self.processor.map(|processor| processor.to_string())),
         ];
         let given = pairs.into_iter().filter_map(|(option, value)| Some([option.to_owned(), value?]));
-        given.flatten().collect()
+        let flag = self.no_windows.then(|| String::from("--no-windows"));
+        given.flatten().chain(flag).collect()
     }
 
     /// The library's options with these in them.
@@ -92,6 +96,7 @@ impl FabricArgs {
             WaitName::Event => PumpMode::Event,
             WaitName::Adaptive => PumpMode::Adaptive,
         });
+        options = options.without_windows(self.no_windows);
         if let Some(processor) = self.processor {
             options = options.pin(processor);
         }
@@ -146,10 +151,10 @@ mod tests {
     fn what_is_handed_on_to_a_member_is_what_was_given_with_its_number() {
         use clap::Parser as _;
         let given = "x --fabric verbs --device rxe{} --device-address 10.0.0.{} --registration odp-page \
-                     --staging-folder /tmp --wait busy --processor 1";
+                     --staging-folder /tmp --wait busy --processor 1 --no-windows";
         let handed = Words::parse_from(given.split_whitespace()).fabric.words(3);
         let want = "--fabric verbs --device rxe3 --device-address 10.0.0.3 --registration odp-page \
-                    --staging-folder /tmp --wait busy --processor 1";
+                    --staging-folder /tmp --wait busy --processor 1 --no-windows";
         assert_eq!(handed.join(" "), want.split_whitespace().collect::<Vec<_>>().join(" "));
         let again =
             Words::parse_from(std::iter::once(String::from("x")).chain(handed.clone())).fabric.words(9);

@@ -15,7 +15,7 @@ use windlass::{
 
 use super::End;
 use crate::client::{
-    self, PAYLOAD_BYTES_MAX, Pass, Refusal, Reply, Request, Standing, read_frame, write_all,
+    self, PAYLOAD_BYTES_MAX, Pass, Refusal, Reply, Request, Standing, Windows, read_frame, write_all,
 };
 
 /// Appends of one connection that may wait for their commit.
@@ -177,7 +177,7 @@ impl Service {
 
     fn standing(&self) -> Option<Reply> {
         let node = self.node.upgrade()?;
-        let (status, log) = (node.status(), node.log().ok());
+        let (status, log, group) = (node.status(), node.log().ok(), node.metrics().group);
         Some(Reply::Status(Standing {
             role: format!("{:?}", status.role).to_lowercase(),
             // A member may have promised the next tenure already; a primary's own is what it leads in.
@@ -186,8 +186,13 @@ impl Service {
             trimmed: status.trimmed.0,
             tail: status.tail.0,
             payload_bytes_max: log.map(|log| log.payload_bytes_max().min(PAYLOAD_BYTES_MAX as u64)),
-            void_batches: node.metrics().group.void_batches,
             kept_out: kept_out(&node.exclusions()),
+            void_batches: group.void_batches,
+            windows: Windows {
+                binds: group.window_binds,
+                allocated: group.windows_allocated,
+                used_up: group.windows_used_up,
+            },
         }))
     }
 

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Windows leave out the segments' header pages, and belong to this one connection: a deposed primary can reach neither the log
-//! nor a watermark.
+//! nor a watermark. They go from session to session ([`super::windows`]). Where the device has none, each stretch is registered for the
+//! session, and the registrations end behind the connection.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -24,8 +25,9 @@ use windlass_log::{Geometry, Lsn, MemberId, SEGMENT_HEADER_BYTES};
 use super::memory::Segment;
 use super::outgoing::{Expecting, SEND_DEPTH, SessionError};
 use super::prefetch::Prefetched;
-use super::sessions::{End, Making};
+use super::sessions::{End, Making, Target};
 use super::slots::{self, ACKNOWLEDGEMENT_RECEIVES, Buffer, RETURNED_AT};
+use super::windows::{Lasts, Way, Windows};
 use super::work::{self, WorkKind};
 use crate::control::{Frame, Purpose};
 
@@ -39,9 +41,9 @@ const SENDS_KEPT: u32 = 32;
 /// an answer, which would wake this side for each.
 const SIGNAL_EVERY: u32 = 8;
 
-/// A window that is, or is about to be, open to the peer. The window goes before the region.
+/// A stretch that is, or is about to be, open to the peer. The way to it goes before the region.
 struct Granted<F: Fabric> {
-    window: F::Window,
+    way: Way<F>,
     /// What the peer needs, once the bind is posted.
     key: Option<RemoteRange>,
     is_bound: bool,
@@ -78,6 +80,7 @@ pub(crate) struct Incoming<F: Fabric> {
     geometry: Geometry,
     notice_slots: u32,
     inline: bool,
+    windows: Arc<Windows<F>>,
     connection: F::Connection,
     slots_window: Option<F::Window>,
     slots_key: Option<RemoteRange>,
@@ -111,6 +114,8 @@ pub(crate) struct Incoming<F: Fabric> {
     numbers: u64,
     /// The connection or a posted window operation failed: its windows are dropped, not invalidated.
     is_broken: bool,
+    /// Every invalidation was seen to succeed: its windows are bound nowhere, and may be bound again.
+    is_proven: bool,
 }
 
 impl<F: Fabric> End for Incoming<F> {
@@ -128,7 +133,8 @@ impl<F: Fabric> Incoming<F> {
             Purpose::Fetch => 1,
         };
         let (mut connection, inline) = making.connection(receives, receives)?;
-        let (slots, slots_window) = making.target(slots::slots_bytes(notice_slots))?;
+        let Target { buffer: slots, window: slots_window, key: slots_key } =
+            making.target(slots::slots_bytes(notice_slots), Lasts::Long)?;
         let scratch = Buffer::new(fabric, slots::STRIDE_BYTES, Access::NONE)?;
         connection.connect(endpoint)?;
         Ok(Incoming {
@@ -139,10 +145,12 @@ impl<F: Fabric> Incoming<F> {
             geometry,
             notice_slots,
             inline,
+            windows: Arc::clone(making.windows),
             connection,
+            // Open already, or not to be opened.
+            slots_bound: slots_window.is_none(),
             slots_window,
-            slots_key: None,
-            slots_bound: purpose == Purpose::Fetch,
+            slots_key,
             slots,
             scratch,
             segments: BTreeMap::new(),
@@ -163,6 +171,7 @@ impl<F: Fabric> Incoming<F> {
             posted: VecDeque::with_capacity(usize::try_from(SEND_DEPTH).unwrap_or(0)),
             numbers: 0,
             is_broken: false,
+            is_proven: false,
         })
     }
 
@@ -186,13 +195,29 @@ impl<F: Fabric> Incoming<F> {
         number: u64,
         segment: Arc<Segment<F>>,
     ) -> Result<(), SessionError> {
-        let window = fabric.allocate_window()?;
         let range = SEGMENT_HEADER_BYTES..self.geometry.segment_bytes();
-        self.segments.insert(
-            number,
-            Granted { window, key: None, is_bound: false, range, prefetched: Prefetched::default(), segment },
-        );
+        let (way, key) = Way::to(fabric, &self.windows, &segment, &range, self.access(), self.lasts())?;
+        let is_bound = key.is_some();
+        let prefetched = Prefetched::default();
+        self.segments.insert(number, Granted { way, key, is_bound, range, prefetched, segment });
         Ok(())
+    }
+
+    /// How its windows are given up. A candidate that has read all ends the session from its side.
+    fn lasts(&self) -> Lasts {
+        match self.purpose {
+            Purpose::Replicate => Lasts::Long,
+            Purpose::Fetch => Lasts::Once,
+        }
+    }
+
+    /// What the peer may do with what is opened to it.
+    fn access(&self) -> Access {
+        match self.purpose {
+            Purpose::Replicate if self.windows.are_there() => Access::REMOTE_WRITE,
+            Purpose::Replicate => Access::LOCAL_WRITE | Access::REMOTE_WRITE,
+            Purpose::Fetch => Access::REMOTE_READ,
+        }
     }
 
     /// Notes that `token` is to be answered, and the peer told, once everything opened so far is bound.
@@ -296,23 +321,20 @@ impl<F: Fabric> Incoming<F> {
             let id = work::id(WorkKind::Bind, SLOTS_BIND);
             let region = &self.slots.region;
             self.slots_key = Some(self.connection.bind(id, window, region, range, Access::REMOTE_WRITE)?);
+            self.windows.bound();
             self.posted.push_back(id);
         }
-        let access = match self.purpose {
-            Purpose::Replicate => Access::REMOTE_WRITE,
-            Purpose::Fetch => Access::REMOTE_READ,
-        };
+        let access = self.access();
         for (number, granted) in &mut self.segments {
-            if granted.key.is_some() {
-                continue;
-            }
+            let (None, Some(window)) = (granted.key, granted.way.window()) else { continue };
             if self.connection.outstanding().sends + SENDS_KEPT >= SEND_DEPTH {
                 break;
             }
             let id = work::id(WorkKind::Bind, *number);
             let range = granted.range.clone();
             let region = granted.segment.target();
-            granted.key = Some(self.connection.bind(id, &mut granted.window, region, range, access)?);
+            granted.key = Some(self.connection.bind(id, window, region, range, access)?);
+            self.windows.bound();
             self.posted.push_back(id);
         }
         Ok(())
@@ -361,14 +383,17 @@ impl<F: Fabric> Incoming<F> {
                 return Ok(());
             }
             let Some(mut granted) = self.segments.remove(&number) else { continue };
-            if granted.window.is_bound() {
-                self.numbers += 1;
-                let id = work::id(WorkKind::Invalidate, self.numbers);
-                match self.connection.invalidate(id, &mut granted.window) {
-                    Ok(()) => self.posted.push_back(id),
-                    Err(_) => self.is_broken = true,
+            match granted.way.window().filter(|window| window.is_bound()) {
+                Some(window) => {
+                    self.numbers += 1;
+                    let id = work::id(WorkKind::Invalidate, self.numbers);
+                    match self.connection.invalidate(id, window) {
+                        Ok(()) => self.posted.push_back(id),
+                        Err(_) => self.is_broken = true,
+                    }
+                    self.closing.push_back(granted);
                 }
-                self.closing.push_back(granted);
+                None => granted.way.done(&self.windows),
             }
         }
         Ok(())
@@ -401,8 +426,8 @@ impl<F: Fabric> Incoming<F> {
         } else {
             self.posted.clear();
             if work::kind(completion.id) == Some(WorkKind::Invalidate) {
-                self.invalidated();
                 self.is_broken = true;
+                self.invalidated();
             }
         }
         if success { Ok(()) } else { Err(SessionError::Failed(completion.status)) }
@@ -426,12 +451,17 @@ impl<F: Fabric> Incoming<F> {
                     self.prefetch(low, start);
                 }
             }
-            Some(WorkKind::Batch | WorkKind::Beat | WorkKind::Read | WorkKind::Receive) | None => {}
+            Some(WorkKind::Batch | WorkKind::Beat | WorkKind::Read | WorkKind::Receive | WorkKind::Trial)
+            | None => {}
         }
     }
 
     fn invalidated(&mut self) {
-        self.closing.pop_front();
+        if let Some(closed) = self.closing.pop_front()
+            && !self.is_broken
+        {
+            closed.way.done(&self.windows);
+        }
         if let Ending::Invalidating { under_way } = &mut self.ending {
             *under_way = under_way.saturating_sub(1);
         }
@@ -466,7 +496,7 @@ impl<F: Fabric> Incoming<F> {
         }
         let mut under_way = u32::try_from(self.closing.len()).unwrap_or(u32::MAX);
         if self.connection.state() == ConnectionState::Ready && !self.is_broken {
-            let windows = self.segments.values_mut().map(|granted| &mut granted.window);
+            let windows = self.segments.values_mut().filter_map(|granted| granted.way.window());
             for window in windows.chain(&mut self.slots_window) {
                 if window.is_bound() {
                     self.numbers += 1;
@@ -492,6 +522,7 @@ impl<F: Fabric> Incoming<F> {
             if under_way > 0 && !self.is_broken && !is_error {
                 return false;
             }
+            self.is_proven = under_way == 0 && !self.is_broken;
             self.connection.close();
             self.ending = Ending::Draining;
         }
@@ -501,16 +532,20 @@ impl<F: Fabric> Incoming<F> {
 
     /// Ends the session: when this returns no byte lands any more, and no window of it opens anything.
     pub(crate) fn destroy(self) {
-        let Incoming { connection, slots_window, segments, closing, is_broken, .. } = self;
-        if is_broken {
-            // Flushed invalidations prove nothing: dropping a window unbinds it, and it must not outlive the connection bound.
+        let Incoming { connection, slots_window, mut segments, closing, is_proven, windows, .. } = self;
+        if windows.are_there() && !is_proven {
+            // Flushed invalidations, or none, prove nothing: dropping a window unbinds it, and it must not outlive the connection bound.
             drop(slots_window);
             drop((segments, closing));
             connection.destroy();
-        } else {
-            connection.destroy();
-            drop(slots_window);
-            drop((segments, closing));
+            return;
+        }
+        connection.destroy();
+        if let Some(window) = slots_window {
+            windows.give_back(window);
+        }
+        while let Some((_, granted)) = segments.pop_first() {
+            granted.way.done(&windows);
         }
     }
 }

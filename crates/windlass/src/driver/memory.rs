@@ -19,36 +19,56 @@ use super::staging::{Image, Staging};
 /// Copied at a time between an image and its segment.
 const COPY_BYTES: usize = 16 << 10;
 
-/// A mapping, for registration.
+/// A mapping, or a stretch of one, for registration.
 #[derive(Debug)]
 pub(crate) struct Mapped {
-    pub(crate) memory: Memory,
-    pub(crate) backing: Backing,
+    memory: Memory,
+    /// Where the stretch begins: a multiple of 8.
+    from: u64,
+    bytes: u64,
+    backing: Backing,
+}
+
+impl Mapped {
+    pub(crate) fn whole(memory: Memory, backing: Backing) -> Mapped {
+        let bytes = memory.bytes();
+        Mapped { memory, from: 0, bytes, backing }
+    }
+
+    /// # Panics
+    ///
+    /// If it does not begin at a word, or ends behind the memory.
+    fn stretch(memory: Memory, range: Range<u64>, backing: Backing) -> Mapped {
+        assert!(range.start.is_multiple_of(8) && range.start <= range.end && range.end <= memory.bytes());
+        Mapped { memory, from: range.start, bytes: range.end - range.start, backing }
+    }
 }
 
 impl windlass_fabric::Memory for Mapped {
     fn len(&self) -> u64 {
-        self.memory.bytes()
+        self.bytes
     }
 
     fn read(&self, offset: u64, into: &mut [u8]) {
-        self.memory.copy_out(offset, into);
+        self.memory.copy_out(self.from + offset, into);
     }
 
     fn write(&self, offset: u64, from: &[u8]) {
-        self.memory.copy_in(offset, from);
+        self.memory.copy_in(self.from + offset, from);
     }
 
     fn load(&self, offset: u64) -> u64 {
-        self.memory.load_u64(offset, Ordering::Acquire)
+        self.memory.load_u64(self.from + offset, Ordering::Acquire)
     }
 
     fn store(&self, offset: u64, word: u64) {
-        self.memory.store_u64(offset, word, Ordering::Release);
+        self.memory.store_u64(self.from + offset, word, Ordering::Release);
     }
 
     fn words(&self) -> Option<&[AtomicU64]> {
-        Some(self.memory.words())
+        let first = usize::try_from(self.from / 8).ok()?;
+        let count = usize::try_from(self.bytes / 8).ok()?;
+        self.memory.words().get(first..first.checked_add(count)?)
     }
 
     fn backing(&self) -> Backing {
@@ -63,6 +83,8 @@ pub(crate) struct Segment<F: Fabric> {
     /// Over the mapping.
     region: OnceLock<F::Region>,
     image: OnceLock<Image<F>>,
+    /// What the mapping is, for the device.
+    backing: Backing,
 }
 
 /// What a segment is to be used for.
@@ -98,6 +120,20 @@ impl<F: Fabric> Segment<F> {
         }
     }
 
+    /// Registers a stretch of what peers write into, open to them by its own key as long as the region lives: for devices without windows.
+    pub(crate) fn expose(
+        &self,
+        fabric: &F,
+        range: Range<u64>,
+        access: Access,
+    ) -> Result<F::Region, RegisterError> {
+        let (memory, backing) = match self.image.get() {
+            Some(image) => (image.memory.clone(), Backing::Anonymous),
+            None => (self.memory.clone(), self.backing),
+        };
+        fabric.register(Arc::new(Mapped::stretch(memory, range, backing)), access)
+    }
+
     /// Copies out bytes at or above the valid tail, or of the header page, which an image does not have.
     pub(crate) fn copy_arrived(&self, offset: u64, into: &mut [u8]) {
         let Some(image) = self.image.get() else { return self.memory.copy_out(offset, into) };
@@ -130,6 +166,15 @@ fn copy(from: &Memory, to: &Memory, range: Range<u64>) -> u64 {
         at += count as u64;
     }
     range.end.saturating_sub(range.start)
+}
+
+/// The access of memory that peers write into through windows, where the device has them.
+pub(crate) fn bindable(fabric: &impl Fabric) -> Access {
+    if fabric.capabilities().windows {
+        Access::LOCAL_WRITE | Access::WINDOW_BIND
+    } else {
+        Access::LOCAL_WRITE
+    }
 }
 
 /// Why a segment can't be had.
@@ -182,7 +227,8 @@ impl<F: Fabric, D: Disk> Segments<F, D> {
                         SegmentError::Store(error)
                     }
                 })?;
-                let made = Segment { memory, region: OnceLock::new(), image: OnceLock::new() };
+                let backing = self.backing;
+                let made = Segment { memory, region: OnceLock::new(), image: OnceLock::new(), backing };
                 Arc::clone(place.insert(Arc::new(made)))
             }
         };
@@ -211,9 +257,9 @@ impl<F: Fabric, D: Disk> Segments<F, D> {
         // sent from alone can be pinned, also on a disk.
         let access = match self.staging {
             Some(_) => Access::NONE,
-            None => Access::LOCAL_WRITE | Access::WINDOW_BIND,
+            None => bindable(fabric),
         };
-        let mapped = Mapped { memory: memory.clone(), backing: self.backing };
+        let mapped = Mapped::whole(memory.clone(), self.backing);
         fabric.register(Arc::new(mapped), access).map_err(|cause| SegmentError::Register { segment, cause })
     }
 

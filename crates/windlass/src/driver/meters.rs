@@ -28,6 +28,9 @@ pub(crate) struct GroupMeters {
     pub(crate) cuts: Counter,
     pub(crate) refused: Counter,
     pub(crate) void_batches: Counter,
+    pub(crate) window_binds: Counter,
+    pub(crate) windows_allocated: Counter,
+    pub(crate) windows_used_up: Counter,
 }
 
 /// What a member of a group counts, at one moment.
@@ -78,6 +81,12 @@ pub struct GroupMetrics {
     /// Batches under way when their session ended: refused by the backup's end, or lost with the connection. None of them counts as
     /// placed.
     pub void_batches: u64,
+    /// Binds of windows that open segments and slots to primaries. Each has a key that its window had not before.
+    pub window_binds: u64,
+    /// Windows allocated for that; the others were bound again after their invalidation was seen.
+    pub windows_allocated: u64,
+    /// Windows given up because their keys would have repeated, after 255 binds each.
+    pub windows_used_up: u64,
     /// As primary: the peers that take batches, and how far the slowest of them are.
     pub peers: PeerMarks,
 }
@@ -116,6 +125,9 @@ impl GroupMetrics {
             ("cuts", "Times that the local log was cut.", self.cuts),
             ("refused_peers", "Peers refused.", self.refused),
             ("void_batches", "Batches refused by a backup, or lost with the connection.", self.void_batches),
+            ("window_binds", "Binds of windows.", self.window_binds),
+            ("windows_allocated", "Windows allocated.", self.windows_allocated),
+            ("windows_used_up", "Windows given up because their keys were used up.", self.windows_used_up),
         ] {
             // Writing to a String can't fail.
             let _ = writeln!(
@@ -172,6 +184,9 @@ impl GroupMeters {
             cuts: self.cuts.value(),
             refused: self.refused.value(),
             void_batches: self.void_batches.value(),
+            window_binds: self.window_binds.value(),
+            windows_allocated: self.windows_allocated.value(),
+            windows_used_up: self.windows_used_up.value(),
             peers,
         }
     }

@@ -40,6 +40,7 @@ mod sessions;
 mod slots;
 mod staging;
 pub(crate) mod state;
+mod windows;
 mod work;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -290,22 +291,16 @@ where
 fn check_capabilities(fabric: &impl Fabric) -> Result<(), DriverError> {
     let capabilities = fabric.capabilities();
     let provider = capabilities.provider;
-    let lack = if !capabilities.windows {
-        "it has no memory windows, which fencing needs"
-    } else if !capabilities.immediate {
-        "it has no write with immediate, which notices need"
-    } else {
-        return match capabilities.transfer {
-            Transfer::WholePages { page_bytes } if u64::from(page_bytes) > SEGMENT_HEADER_BYTES => {
-                Err(DriverError::Unsuitable {
-                    provider,
-                    lack: "its pages are longer than a segment's header",
-                })
-            }
-            Transfer::Any | Transfer::WholePages { .. } => Ok(()),
-        };
-    };
-    Err(DriverError::Unsuitable { provider, lack })
+    if !capabilities.immediate {
+        let lack = "it has no write with immediate, which notices need";
+        return Err(DriverError::Unsuitable { provider, lack });
+    }
+    match capabilities.transfer {
+        Transfer::WholePages { page_bytes } if u64::from(page_bytes) > SEGMENT_HEADER_BYTES => {
+            Err(DriverError::Unsuitable { provider, lack: "its pages are longer than a segment's header" })
+        }
+        Transfer::Any | Transfer::WholePages { .. } => Ok(()),
+    }
 }
 
 /// The memory that the device is given: the store's mappings, or images where it can't write into those.
@@ -387,6 +382,7 @@ where
         let folder = local.store.disk().path().to_path_buf();
         let group_meters = Arc::<GroupMeters>::default();
         let sessions = Sessions::new(
+            &fabric,
             options.config.geometry,
             options.config.limits.notice_slots,
             Arc::clone(&group_meters),

@@ -14,15 +14,16 @@ use std::sync::Arc;
 
 use windlass_engine::{Acknowledgement, Heartbeat, Input, LsnRange, Notice, Placed, Session, Token};
 use windlass_fabric::{
-    Access, Completion, Connection, ConnectionId, ConnectionState, Counters, Fabric, Local, Memory,
-    Operation, PostError, Receive, RemoteRange, Request, Source, Transfer, Window,
+    Access, Completion, Connection, ConnectionId, ConnectionState, Counters, ErrorCause, Fabric, Local,
+    Memory, Operation, PostError, Receive, RemoteRange, Request, Source, Transfer, Window,
 };
 use windlass_log::{Geometry, Lsn, MemberId, SEGMENT_HEADER_BYTES};
 
 use super::memory::Segment;
 use super::prefetch::Prefetched;
-use super::sessions::{End, Making};
+use super::sessions::{End, Making, Target};
 use super::slots::{self, ACKNOWLEDGEMENT_RECEIVES, Buffer};
+use super::windows::Lasts;
 use super::work::{self, WorkKind};
 use crate::control::Purpose;
 
@@ -47,6 +48,8 @@ pub(crate) enum SessionError {
     Register(#[from] windlass_fabric::RegisterError),
     #[error("no window for it: {0}")]
     Window(#[from] windlass_fabric::AllocateError),
+    #[error("it can't be opened: {0}")]
+    Way(#[from] super::windows::WayError),
     #[error("connecting failed: {0}")]
     Connect(#[from] windlass_fabric::ConnectError),
     #[error("posting failed: {0}")]
@@ -69,6 +72,12 @@ pub(crate) enum SessionError {
     Pages { page_bytes: u32 },
     #[error("it was not ready in time")]
     TooSlow,
+    #[error(
+        "a write of {} bytes did not arrive: the other end is gone, or the path drops long packets, and then every batch would fail: \
+         compare the MTU of both interfaces and of the switch between them, or set a smaller path MTU",
+        slots::TRIAL_BYTES
+    )]
+    Path,
     #[error("a request of it has neither completed nor failed for {} s: its completion was lost", COMPLETION_NS / 1_000_000_000)]
     CompletionLost,
 }
@@ -172,6 +181,17 @@ pub(crate) struct Outgoing<F: Fabric> {
     prefetches: bool,
     /// Receives posted again since the session began.
     returned: u64,
+    trial: Trial,
+}
+
+/// How far the trial of the path is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Trial {
+    /// To be written once the peer has opened its slots.
+    Due,
+    UnderWay,
+    /// It has arrived, or there is none: whoever reads finds out by reading.
+    Passed,
 }
 
 impl<F: Fabric> End for Outgoing<F> {
@@ -189,7 +209,8 @@ impl<F: Fabric> Outgoing<F> {
             Purpose::Fetch => 0,
         };
         let (connection, inline) = making.connection(ACKNOWLEDGEMENT_RECEIVES, posted)?;
-        let (acknowledgement, acknowledgement_window) = making.target(slots::STRIDE_BYTES)?;
+        let Target { buffer: acknowledgement, window: acknowledgement_window, key: acknowledgement_key } =
+            making.target(slots::STRIDE_BYTES, Lasts::Once)?;
         let scratch = Buffer::new(fabric, slots::slots_bytes(notice_slots), Access::NONE)?;
         Ok(Outgoing {
             peer,
@@ -204,10 +225,11 @@ impl<F: Fabric> Outgoing<F> {
             batches: 0,
             expecting: Expecting::default(),
             fetching: None,
+            // On a device without windows it is open already.
+            acknowledgement_bound: acknowledgement_window.is_none(),
             acknowledgement_window,
             acknowledgement,
-            acknowledgement_key: None,
-            acknowledgement_bound: false,
+            acknowledgement_key,
             acknowledgement_told: false,
             acknowledgement_last: [0; Acknowledgement::BYTES],
             scratch,
@@ -219,6 +241,7 @@ impl<F: Fabric> Outgoing<F> {
             prefetched: (0, Prefetched::default()),
             prefetches: true,
             returned: 0,
+            trial: if purpose == Purpose::Replicate { Trial::Due } else { Trial::Passed },
         })
     }
 
@@ -273,6 +296,10 @@ impl<F: Fabric> Outgoing<F> {
     /// Goes on as far as it can without waiting; answers what is new, one thing at a time.
     pub(crate) fn turn(&mut self, now: u64) -> Result<Option<Turn>, SessionError> {
         match self.connection.state() {
+            // Whatever the device calls it: the trial was the only request that could fail.
+            ConnectionState::Error(
+                ErrorCause::RequestFailed | ErrorCause::PeerGone | ErrorCause::PeerRefused,
+            ) if self.trial == Trial::UnderWay => return Err(SessionError::Path),
             ConnectionState::Error(cause) => return Err(SessionError::Broken(cause)),
             ConnectionState::Initial | ConnectionState::Connecting => {
                 return if now >= self.deadline_ns { Err(SessionError::TooSlow) } else { Ok(None) };
@@ -287,6 +314,9 @@ impl<F: Fabric> Outgoing<F> {
             return Ok(self.acknowledgement_key.map(Turn::AcknowledgeKey));
         }
         let is_prepared = self.purpose == Purpose::Fetch || self.acknowledgement_told;
+        if self.slots.is_some() && is_prepared && !self.try_path()? {
+            return if now >= self.deadline_ns { Err(SessionError::Path) } else { Ok(None) };
+        }
         if self.slots.is_some() && is_prepared && self.told_up_to != Some(self.up_to) {
             self.told_up_to = Some(self.up_to);
             return Ok(Some(Turn::Granted(self.up_to)));
@@ -310,6 +340,22 @@ impl<F: Fabric> Outgoing<F> {
         self.acknowledgement_key =
             Some(self.connection.bind(id, window, region, range, Access::REMOTE_WRITE)?);
         Ok(())
+    }
+
+    /// The last step of connecting: a write longer than a packet, into room that the peer has for it. Its completion says that long packets arrive, before
+    /// anything is counted on it. Whether it has come; at once where nothing is written.
+    fn try_path(&mut self) -> Result<bool, SessionError> {
+        if self.trial == Trial::Due
+            && let Some(slots) = self.slots
+        {
+            let at = slots::trial_at(self.notice_slots);
+            let local = Local { region: &self.scratch.region, offset: at, bytes: short(slots::TRIAL_BYTES) };
+            let operation = Operation::Write { source: Source::Region(local), to: slots.at(at) };
+            let id = work::id(WorkKind::Trial, 0);
+            self.connection.post(&[Request { id, operation, signalled: true }])?;
+            self.trial = Trial::UnderWay;
+        }
+        Ok(self.trial == Trial::Passed)
     }
 
     /// The acknowledgement, if it changed and is whole.
@@ -382,7 +428,7 @@ impl<F: Fabric> Outgoing<F> {
 
     /// Writes the heartbeat slot; skipped while the send queue is full.
     pub(crate) fn beat(&mut self, heartbeat: &Heartbeat) -> Result<(), SessionError> {
-        let Some(slots) = self.slots else { return Ok(()) };
+        let Some(slots) = self.slots.filter(|_| self.trial == Trial::Passed) else { return Ok(()) };
         if self.connection.outstanding().sends + 4 > SEND_DEPTH {
             return Ok(());
         }
@@ -477,6 +523,9 @@ impl<F: Fabric> Outgoing<F> {
             }
             Some(WorkKind::Bind) => {
                 self.acknowledgement_bound = true;
+            }
+            Some(WorkKind::Trial) => {
+                self.trial = Trial::Passed;
             }
             Some(WorkKind::Read) => {
                 self.expecting.seen();

@@ -4,13 +4,17 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use windlass_engine::{Input, LsnRange, Session, Token};
-use windlass_fabric::{Access, Completion, Connection, ConnectionOptions, Fabric, Receive};
+use windlass_fabric::{
+    Access, Completion, Connection, ConnectionOptions, Fabric, Receive, Region as _, RemoteRange,
+};
 use windlass_log::{Geometry, Lsn, MemberId};
 
 use super::incoming::Incoming;
+use super::memory::bindable;
 use super::meters::GroupMeters;
 use super::outgoing::{Outgoing, SEND_DEPTH, SessionError};
 use super::slots::{Buffer, POST_BYTES};
+use super::windows::{Lasts, Windows};
 use super::work::{self, WorkKind};
 use crate::control::{ControlPlane, Frame, Purpose};
 
@@ -48,10 +52,18 @@ fn take<E: End>(ends: &mut Vec<E>, peer: MemberId, session: Session, purpose: Pu
     Some(ends.swap_remove(at))
 }
 
+/// Memory of an end that its peer writes to.
+pub(crate) struct Target<F: Fabric> {
+    pub(crate) buffer: Buffer<F>,
+    pub(crate) window: Option<F::Window>,
+    pub(crate) key: Option<RemoteRange>,
+}
+
 /// What either end of a session is made with.
 pub(crate) struct Making<'a, F: Fabric> {
     pub(crate) fabric: &'a F,
     pub(crate) queue: &'a F::CompletionQueue,
+    pub(crate) windows: &'a Arc<Windows<F>>,
     pub(crate) geometry: Geometry,
     pub(crate) notice_slots: u32,
     pub(crate) peer: MemberId,
@@ -79,14 +91,20 @@ impl<F: Fabric> Making<'_, F> {
         Ok((connection, inline))
     }
 
-    /// Memory of the end's own that the peer writes to, through a window of its own where this session has one.
-    pub(crate) fn target(&self, bytes: u64) -> Result<(Buffer<F>, Option<F::Window>), SessionError> {
-        let buffer = Buffer::new(self.fabric, bytes, Access::LOCAL_WRITE | Access::WINDOW_BIND)?;
-        let window = match self.purpose {
-            Purpose::Replicate => Some(self.fabric.allocate_window()?),
-            Purpose::Fetch => None,
+    /// Memory of the end's own that the peer writes to, where this session has such: through a window, or, on a device without, by the key that
+    /// comes with it.
+    pub(crate) fn target(&self, bytes: u64, lasts: Lasts) -> Result<Target<F>, SessionError> {
+        let (has_windows, writes) = (self.windows.are_there(), self.purpose == Purpose::Replicate);
+        let access = if writes && !has_windows {
+            Access::LOCAL_WRITE | Access::REMOTE_WRITE
+        } else {
+            bindable(self.fabric)
         };
-        Ok((buffer, window))
+        let buffer = Buffer::new(self.fabric, bytes, access)?;
+        let window =
+            if writes && has_windows { Some(self.windows.obtain(self.fabric, lasts)?) } else { None };
+        let key = buffer.region.remote();
+        Ok(Target { buffer, window, key })
     }
 }
 
@@ -105,12 +123,19 @@ pub(crate) struct Sessions<F: Fabric> {
     offers: BTreeMap<(MemberId, Purpose), Offer>,
     geometry: Geometry,
     notice_slots: u32,
+    windows: Arc<Windows<F>>,
     meters: Arc<GroupMeters>,
 }
 
 impl<F: Fabric> Sessions<F> {
-    pub(crate) fn new(geometry: Geometry, notice_slots: u32, meters: Arc<GroupMeters>) -> Sessions<F> {
+    pub(crate) fn new(
+        fabric: &F,
+        geometry: Geometry,
+        notice_slots: u32,
+        meters: Arc<GroupMeters>,
+    ) -> Sessions<F> {
         Sessions {
+            windows: Arc::new(Windows::new(fabric, Arc::clone(&meters))),
             outgoing: Vec::new(),
             incoming: Vec::new(),
             grants: Vec::new(),
@@ -156,6 +181,7 @@ impl<F: Fabric> Sessions<F> {
         let link = Outgoing::new(&Making {
             fabric,
             queue,
+            windows: &self.windows,
             geometry,
             notice_slots,
             peer,
@@ -216,7 +242,9 @@ impl<F: Fabric> Sessions<F> {
             self.incoming.swap_remove(at).destroy();
         }
         let (geometry, notice_slots) = (self.geometry, self.notice_slots);
-        let making = Making { fabric, queue, geometry, notice_slots, peer, session, purpose, deadline_ns };
+        let windows = &self.windows;
+        let making =
+            Making { fabric, queue, windows, geometry, notice_slots, peer, session, purpose, deadline_ns };
         let link = Incoming::new(&making, &endpoint)?;
         control.send(peer, Frame::Accept { session, purpose, endpoint: link.endpoint() });
         self.incoming.push(link);

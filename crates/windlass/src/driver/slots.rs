@@ -3,6 +3,7 @@
 //! ```text
 //!  backup:   | notice 0 | notice 1 | ... | heartbeat |    each 128 bytes:
 //!            0          64: a notice ends   80: a heartbeat ends   96: receives that the primary posted again (8)
+//!            and behind them 8 KiB that the primary writes once, to try the path
 //!  primary:  | acknowledgement |                          one for each backup, 64 bytes
 //! ```
 //!
@@ -23,8 +24,16 @@ pub(crate) const POST_BYTES: usize = 104;
 /// Receives that a primary keeps posted for the acknowledgements of one backup.
 pub(crate) const ACKNOWLEDGEMENT_RECEIVES: u32 = 32;
 
-/// Bytes of a backup's slots.
+/// Bytes of the write that tries the path: more than any device's path MTU, so that it takes packets as long as they get (failure kind 69).
+pub(crate) const TRIAL_BYTES: u64 = 8 << 10;
+
+/// Bytes of a backup's slots, the room for the trial included.
 pub(crate) fn slots_bytes(notice_slots: u32) -> u64 {
+    trial_at(notice_slots) + TRIAL_BYTES
+}
+
+/// Where the trial of the path goes, and what it is sent from.
+pub(crate) fn trial_at(notice_slots: u32) -> u64 {
     (u64::from(notice_slots) + 1) * STRIDE_BYTES
 }
 

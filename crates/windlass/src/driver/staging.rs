@@ -14,15 +14,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use windlass_fabric::{Access, Backing, Fabric};
+use windlass_fabric::{Backing, Fabric};
 use windlass_log::Memory;
 use windlass_store::disk::{self, Disk, DiskFile, DiskMap, Errno};
 use windlass_store::{DiskCall, DiskError};
 
-use super::memory::{Mapped, SegmentError};
-
-/// What windows are bound over.
-const TARGET: Access = Access::LOCAL_WRITE.union(Access::WINDOW_BIND);
+use super::memory::{Mapped, SegmentError, bindable};
 
 /// A registered image.
 pub(crate) struct Image<F: Fabric> {
@@ -144,9 +141,9 @@ impl<F: Fabric, D: Disk> Staging<F, D> {
     fn register(&self, fabric: &F, file: &D::File, name: String) -> Result<Image<F>, SegmentError> {
         let map = file.map(self.segment_bytes).map_err(|errno| self.error(DiskCall::Map, &name, errno))?;
         let memory = map.memory().clone();
-        let target = Mapped { memory: memory.clone(), backing: Backing::Anonymous };
+        let target = Mapped::whole(memory.clone(), Backing::Anonymous);
         let region = fabric
-            .register(Arc::new(target), TARGET)
+            .register(Arc::new(target), bindable(fabric))
             .map_err(|cause| SegmentError::Image { image: name.clone(), cause })?;
         Ok(Image { memory, region, name })
     }

@@ -17,6 +17,8 @@ pub(crate) enum WorkKind {
     Read = 6,
     /// A receive.
     Receive = 7,
+    /// The write that tries the path.
+    Trial = 8,
 }
 
 const SHIFT: u32 = 56;
@@ -42,6 +44,7 @@ pub(crate) fn kind(id: u64) -> Option<WorkKind> {
         5 => WorkKind::Invalidate,
         6 => WorkKind::Read,
         7 => WorkKind::Receive,
+        8 => WorkKind::Trial,
         _ => return None,
     })
 }

@@ -54,6 +54,7 @@ pub struct NodeOptions {
     pub(crate) any_filesystem: bool,
     pub(crate) scrub_bytes_per_second: u64,
     pub(crate) fabric: FabricChoice,
+    pub(crate) without_windows: bool,
     pub(crate) fabric_bind: Option<SocketAddr>,
     pub(crate) staging_folder: PathBuf,
     pub(crate) pump: PumpMode,
@@ -84,6 +85,7 @@ impl NodeOptions {
             any_filesystem: false,
             scrub_bytes_per_second: crate::scrub::BYTES_PER_SECOND,
             fabric: FabricChoice::default(),
+            without_windows: false,
             fabric_bind: None,
             staging_folder: super::staging::default_folder(),
             pump: PumpMode::default(),
@@ -198,6 +200,14 @@ impl NodeOptions {
     #[must_use]
     pub fn fabric(mut self, fabric: FabricChoice) -> NodeOptions {
         self.fabric = fabric;
+        self
+    }
+
+    /// Runs as on a device that has no memory windows: what peers write into is registered for each session by itself, which ends with it. Members
+    /// with and without can be mixed. Default: windows, where the device has them.
+    #[must_use]
+    pub fn without_windows(mut self, without_windows: bool) -> NodeOptions {
+        self.without_windows = without_windows;
         self
     }
 

@@ -235,6 +235,7 @@ fn open_tcp(
 ) -> Result<windlass_tcp::TcpFabric, NodeError> {
     let mut tcp = windlass_tcp::Options::new(options.secret.for_tcp(), options.log_id.0);
     tcp.bind = options.fabric_address(control.ip());
+    tcp.no_windows = options.without_windows;
     tcp.spin = match options.pump {
         PumpMode::Event => std::time::Duration::ZERO,
         PumpMode::Busy | PumpMode::Adaptive => options.spin,
@@ -251,6 +252,7 @@ fn open_verbs(
 ) -> Result<windlass_verbs::VerbsFabric, NodeError> {
     use windlass_verbs::CompletionMode;
     device.folder = Some(folder.to_path_buf());
+    device.no_windows |= options.without_windows;
     device.completion = match options.pump {
         PumpMode::Busy => CompletionMode::Busy,
         PumpMode::Event => CompletionMode::Event,

@@ -38,6 +38,9 @@ pub(crate) enum Files {
 
 struct State {
     files: Files,
+    has_windows: bool,
+    /// A fabric whose path carries no longer writes.
+    narrow: Option<(u64, u64)>,
     is_automatic: bool,
     next: u64,
     links: BTreeMap<u64, Link>,
@@ -167,9 +170,23 @@ impl World {
         World::new(true, Files::Any)
     }
 
+    /// Devices that have no windows. Requests are executed only by [`World::step`].
+    pub(crate) fn without_windows(files: Files) -> World {
+        let world = World::stepped(files);
+        world.state().has_windows = false;
+        world
+    }
+
+    /// From now on writes from or to this fabric that are longer than so many bytes don't arrive; `None`: all do.
+    pub(crate) fn narrow(&self, narrow: Option<(u64, u64)>) {
+        self.state().narrow = narrow;
+    }
+
     fn new(is_automatic: bool, files: Files) -> World {
         World(Arc::new(Mutex::new(State {
             files,
+            has_windows: true,
+            narrow: None,
             is_automatic,
             next: 1,
             links: BTreeMap::new(),
@@ -193,7 +210,7 @@ impl World {
     pub(crate) fn fabric(&self) -> WorldFabric {
         let mut state = self.state();
         let number = state.number();
-        WorldFabric { world: self.clone(), number, capabilities: capabilities(state.files) }
+        WorldFabric { world: self.clone(), number, capabilities: capabilities(&state) }
     }
 
     /// The connection ends that have something to execute.
@@ -222,10 +239,11 @@ fn transfer(files: Files) -> Transfer {
     }
 }
 
-fn capabilities(files: Files) -> Capabilities {
+fn capabilities(state: &State) -> Capabilities {
+    let files = state.files;
     Capabilities {
         provider: "world",
-        windows: true,
+        windows: state.has_windows,
         transfer: transfer(files),
         staged_image: files == Files::Staged,
         immediate: true,
@@ -297,6 +315,11 @@ impl State {
         }
     }
 
+    fn is_too_long(&self, end: u64, bytes: u64) -> bool {
+        let fabric = self.links.get(&end).map(|link| link.fabric);
+        self.narrow.is_some_and(|(narrow, bytes_max)| fabric == Some(narrow) && bytes > bytes_max)
+    }
+
     /// A device of this world would misplace it.
     fn check(&self, memory: &dyn Memory, offset: u64, bytes: u64) {
         let is_right = memory.backing() != Backing::MappedFile || transfer(self.files).allows(offset, bytes);
@@ -308,6 +331,9 @@ impl State {
             Work::Write { payload, address, key, immediate } => {
                 let bytes = take(&payload);
                 let length = bytes.len() as u64;
+                if self.is_too_long(end, length) || self.is_too_long(peer, length) {
+                    return Err(Status::PeerGone);
+                }
                 if length > 0 {
                     let found = self.resolve(end, key, address, length, Access::REMOTE_WRITE);
                     let (memory, offset) = found.ok_or(Status::RemoteAccess)?;
@@ -454,6 +480,12 @@ pub(crate) struct WorldFabric {
     capabilities: Capabilities,
 }
 
+impl WorldFabric {
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+}
+
 impl Fabric for WorldFabric {
     type Region = WorldRegion;
     type Window = WorldWindow;
@@ -495,6 +527,9 @@ impl Fabric for WorldFabric {
 
     fn allocate_window(&self) -> Result<WorldWindow, AllocateError> {
         let mut state = self.world.state();
+        if !state.has_windows {
+            return Err(AllocateError::NotSupported);
+        }
         let base = state.next_key << 8;
         state.next_key += 1;
         Ok(WorldWindow { world: self.world.clone(), base, binds: 0, bound: None })
