@@ -1,14 +1,18 @@
 //! What replication over a device takes, beside the raw operations on the same wrappers: `cargo xtask guest --bench` runs it on three hosts.
 //!
-//! One process holds the group's primary and a raw connection to a process at another host, and does all of it in turn: raw batch, raw round
-//! trip, append. Times of an emulated machine mean nothing by themselves; ratios within a run do. Each figure is a line
-//! `figure NAME VALUE`; where a name appears several times, each is one round.
+//! One process holds the group's primary and a raw connection to a process at each host that has a backup, and does all of it in turn: raw batch,
+//! raw round trip, append. Both wait in the same way ([`Waiting`]). Times of an emulated machine mean nothing by themselves; ratios
+//! within a run do. Each figure is a line `figure NAME VALUE`; where a name appears several times, each is one round.
 //!
 //! * `batch_us.N`: a write of N bytes and a write with immediate behind it, one doorbell, until the second has completed: what
-//!   is between handing a batch to the device and knowing that it is placed.
+//!   is between handing a batch to the device and knowing that it is placed. To the first host alone.
+//! * `batch_all_us.N`: the same to each host, until the first of them has completed: what a quorum costs.
 //! * `round_trip_us.N`: a write with immediate of N bytes, answered by one of 8 bytes: both programs have a part in it.
 //! * `append_us.N`: an append of N bytes, one at a time, committed at the level `Replicated`.
-//! * `append_mib_s`: records of 64 KiB, as fast as they go; `batch_mib_s`: raw writes of 64 KiB.
+//! * `log_us.N`: an append of N bytes that nobody commits, beside an idle group: what of the above is the log's own, checksum included.
+//! * `append_mib_s`: records of 64 KiB, as fast as they go; `batch_mib_s`: raw writes of 64 KiB; `log_mib_s`: the checksum and the copy of one
+//!   end alone, in memory.
+//! * `cpu_us.KIND`, `switches.KIND`: this process's processor time, and how often its threads went to sleep, for each operation of 64 to 4096 B.
 #![forbid(unsafe_code)]
 
 use std::io::{Read, Write};
@@ -20,7 +24,8 @@ use std::time::{Duration, Instant};
 use clap::{Parser, Subcommand};
 use windlass::control::{Member, Secret};
 use windlass::verbs::{
-    DeviceChoice, VerbsCompletionQueue, VerbsConnection, VerbsFabric, VerbsOptions, VerbsRegion,
+    CompletionMode, DeviceChoice, VerbsCompletionQueue, VerbsConnection, VerbsFabric, VerbsOptions,
+    VerbsRegion,
 };
 use windlass::{FabricChoice, Level, Log, LogId, MemberId, Node, NodeOptions, PumpMode};
 use windlass_fabric::{
@@ -64,12 +69,12 @@ enum Role {
         /// Its folder
         #[arg(long)]
         folder: PathBuf,
-        /// Where the process waits that answers; given to the first member
-        #[arg(long)]
-        answerer: Option<SocketAddr>,
-        /// Never sleep: neither the group's own thread nor the raw end here
-        #[arg(long)]
-        busy: bool,
+        /// Where the processes wait that answer; given to the first member
+        #[arg(long, value_delimiter = ',')]
+        answerers: Vec<SocketAddr>,
+        /// How this process waits for its device, in the group and at the raw end
+        #[arg(long, value_enum, default_value_t = Waiting::Sleep)]
+        waiting: Waiting,
         /// Rounds of each figure
         #[arg(long, default_value_t = 5)]
         rounds: usize,
@@ -79,24 +84,61 @@ enum Role {
     },
 }
 
-fn main() -> Result<(), Error> {
-    match Arguments::parse().role {
-        Role::Answer { address } => answer(address),
-        Role::Member { me, members, folder, answerer, busy, rounds, stretches } => {
-            let node = open(me, &members, &folder, busy)?;
-            let Some(answerer) = answerer else {
-                // A backup: until the process is ended.
-                loop {
-                    std::thread::park();
-                }
-            };
-            let log = primary(&node)?;
-            Measure { raw: Raw::reach(answerer, busy)?, log, node, rounds, stretches }.run()
+/// How completions are waited for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+enum Waiting {
+    /// Poll for 50 µs, then sleep: the default
+    Sleep,
+    /// Poll as long as anything takes here
+    Poll,
+    /// Never sleep, with a thread of its own that polls for the group
+    Busy,
+}
+
+impl Waiting {
+    /// Longer than any exchange takes on an emulated machine.
+    const LONG: Duration = Duration::from_millis(20);
+
+    fn spin(self) -> Duration {
+        match self {
+            Waiting::Sleep => Duration::from_micros(50),
+            Waiting::Poll | Waiting::Busy => Waiting::LONG,
+        }
+    }
+
+    fn completion(self) -> CompletionMode {
+        match self {
+            Waiting::Sleep | Waiting::Poll => CompletionMode::Adaptive { spin_max: self.spin() },
+            Waiting::Busy => CompletionMode::Busy,
+        }
+    }
+
+    fn pump(self) -> PumpMode {
+        match self {
+            Waiting::Sleep | Waiting::Poll => PumpMode::Adaptive,
+            Waiting::Busy => PumpMode::Busy,
         }
     }
 }
 
-fn open(me: u8, members: &[SocketAddr], folder: &std::path::Path, busy: bool) -> Result<Node, Error> {
+fn main() -> Result<(), Error> {
+    match Arguments::parse().role {
+        Role::Answer { address } => answer(address),
+        Role::Member { me, members, folder, answerers, waiting, rounds, stretches } => {
+            let node = open(me, &members, &folder, waiting)?;
+            if answerers.is_empty() {
+                // A backup: until the process is ended.
+                loop {
+                    std::thread::park();
+                }
+            }
+            let log = primary(&node)?;
+            Measure { raw: Raw::reach(&answerers, waiting)?, log, node, rounds, stretches }.run()
+        }
+    }
+}
+
+fn open(me: u8, members: &[SocketAddr], folder: &std::path::Path, waiting: Waiting) -> Result<Node, Error> {
     let all =
         (1..).map(MemberId).zip(members).map(|(id, address)| Member { id, address: *address }).collect();
     let here = members[usize::from(me) - 1].ip();
@@ -104,7 +146,9 @@ fn open(me: u8, members: &[SocketAddr], folder: &std::path::Path, busy: bool) ->
     let options = NodeOptions::new(MemberId(me), all, LogId([7; 16]), Secret::new(*b"of one benchmark")?)
         .allow_replicated(true)
         .segment_bytes(8 << 20)
-        .pump(if busy { PumpMode::Busy } else { PumpMode::Adaptive })
+        .level(Level::Replicated)
+        .pump(waiting.pump())
+        .spin(waiting.spin())
         .suspicion(Duration::from_secs(10))
         .fabric(FabricChoice::Verbs(Box::new(VerbsOptions { device, ..VerbsOptions::default() })));
     Ok(Node::open_or_create(folder, options)?)
@@ -139,29 +183,95 @@ struct Measure {
 impl Measure {
     fn run(mut self) -> Result<(), Error> {
         let record = vec![0xA5; STREAM_BYTES];
+        let mut used: [(&str, Used); 3] =
+            ["batch", "batch_all", "append"].map(|name| (name, Used::default()));
         for _ in 0..self.rounds {
             for size in SIZES {
-                let (mut batches, mut trips, mut appends) = (Vec::new(), Vec::new(), Vec::new());
+                let [mut batches, mut alls, mut trips, mut appends, mut logs] = [const { Vec::new() }; 5];
                 for _ in 0..self.stretches {
-                    timed(&mut batches, || self.raw.batch(size))?;
+                    let [batch, batch_all, append] = &mut used;
+                    batch.1.count(|| timed(&mut batches, || self.raw.batch(size)))?;
+                    batch_all.1.count(|| timed(&mut alls, || self.raw.batch_all(size)))?;
                     timed(&mut trips, || self.raw.round_trip(size))?;
-                    timed(&mut appends, || put(&self.log, &record[..size]))?;
+                    append.1.count(|| timed(&mut appends, || put(&self.log, &record[..size])))?;
+                    timed(&mut logs, || {
+                        self.log.append_wait_blocking(&record[..size], Instant::now() + LIMIT)?;
+                        Ok(())
+                    })?;
+                    // What nobody waited for is sent before the raw operations have their turn.
+                    put(&self.log, &[0])?;
                 }
-                for (name, times) in
-                    [("batch", &mut batches), ("round_trip", &mut trips), ("append", &mut appends)]
-                {
+                for (name, times) in [
+                    ("batch", &mut batches),
+                    ("batch_all", &mut alls),
+                    ("round_trip", &mut trips),
+                    ("append", &mut appends),
+                    ("log", &mut logs),
+                ] {
                     println!("figure {name}_us.{size} {:.1}", median(times));
                 }
             }
             let count = self.stretches * 8;
             println!("figure batch_mib_s {:.2}", rate(count, || self.raw.stream(count))?);
             println!("figure append_mib_s {:.2}", rate(count, || stream(&self.log, &record, count))?);
+            println!("figure log_mib_s {:.2}", rate(count, || checksum(&record, count))?);
             self.log.trim(self.log.info().durable)?;
+        }
+        for (name, used) in used {
+            println!("figure cpu_us.{name} {:.1}", used.cpu_us / f64::from(used.operations));
+            println!("figure switches.{name} {:.2}", used.switches / f64::from(used.operations));
         }
         self.raw.stop()?;
         self.node.close()?;
         Ok(())
     }
+}
+
+/// What this process has used for a kind of operation.
+#[derive(Clone, Copy, Default)]
+struct Used {
+    cpu_us: f64,
+    switches: f64,
+    operations: u32,
+}
+
+impl Used {
+    /// Counts a stretch of operations.
+    fn count(&mut self, work: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
+        let before = usage()?;
+        work()?;
+        let after = usage()?;
+        self.cpu_us += after.0 - before.0;
+        self.switches += after.1 - before.1;
+        self.operations += u32::try_from(STRETCH)?;
+        Ok(())
+    }
+}
+
+/// Processor time in µs and voluntary switches of all of this process's threads.
+fn usage() -> Result<(f64, f64), Error> {
+    let (mut cpu_us, mut switches) = (0.0, 0.0);
+    for task in std::fs::read_dir("/proc/self/task")? {
+        let path = task?.path();
+        let run = std::fs::read_to_string(path.join("schedstat"))?;
+        cpu_us += run.split(' ').next().unwrap_or("0").parse::<f64>()? / 1e3;
+        let status = std::fs::read_to_string(path.join("status"))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        switches += line.unwrap_or("0").trim().parse::<f64>()?;
+    }
+    Ok((cpu_us, switches))
+}
+
+/// The copy and the checksum that each end makes of a stream, in memory.
+fn checksum(record: &[u8], count: usize) -> Result<(), Error> {
+    let memory = HeapMemory::new(record.len() as u64);
+    let mut sum = 0;
+    for _ in 0..count {
+        memory.write(0, record);
+        sum ^= crc32fast::hash(record);
+    }
+    std::hint::black_box(sum);
+    Ok(())
 }
 
 fn timed(times: &mut Vec<f64>, mut work: impl FnMut() -> Result<(), Error>) -> Result<(), Error> {
@@ -199,14 +309,18 @@ fn stream(log: &Log, record: &[u8], count: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// One end of the raw connection.
+/// The raw operations: connections over one queue, one to each host.
 struct Raw {
-    line: TcpStream,
     queue: VerbsCompletionQueue,
+    links: Vec<Link>,
+}
+
+/// One raw connection.
+struct Link {
+    line: TcpStream,
     connection: VerbsConnection,
     region: VerbsRegion,
     peer: RemoteRange,
-    busy: bool,
 }
 
 fn local(region: &VerbsRegion, offset: u64, bytes: u32) -> Source<'_, VerbsRegion> {
@@ -214,27 +328,132 @@ fn local(region: &VerbsRegion, offset: u64, bytes: u32) -> Source<'_, VerbsRegio
 }
 
 impl Raw {
-    fn reach(address: SocketAddr, busy: bool) -> Result<Raw, Error> {
+    /// Connects to the processes that wait there.
+    fn reach(addresses: &[SocketAddr], waiting: Waiting) -> Result<Raw, Error> {
         let end = Instant::now() + LIMIT;
-        let line = loop {
-            match TcpStream::connect(address) {
-                Ok(line) => break line,
-                Err(error) if Instant::now() > end => return Err(error.into()),
-                Err(_) => std::thread::sleep(Duration::from_millis(100)),
-            }
-        };
-        Raw::over(line, busy)
+        let mut lines = Vec::new();
+        for address in addresses {
+            lines.push(loop {
+                match TcpStream::connect(address) {
+                    Ok(line) => break line,
+                    Err(error) if Instant::now() > end => return Err(error.into()),
+                    Err(_) => std::thread::sleep(Duration::from_millis(100)),
+                }
+            });
+        }
+        Raw::over(lines, waiting)
     }
 
-    fn over(mut line: TcpStream, busy: bool) -> Result<Raw, Error> {
+    fn over(lines: Vec<TcpStream>, waiting: Waiting) -> Result<Raw, Error> {
+        let here = lines.first().ok_or("nobody to reach")?.local_addr()?.ip();
+        let device = DeviceChoice { address: Some(here), ..DeviceChoice::default() };
+        let options = VerbsOptions { device, completion: waiting.completion(), ..VerbsOptions::default() };
+        let fabric = VerbsFabric::open(&options)?;
+        let queue = fabric.completion_queue(8 * DEPTH)?;
+        let links = lines.into_iter().map(|line| Link::over(line, &fabric, &queue));
+        Ok(Raw { links: links.collect::<Result<_, _>>()?, queue })
+    }
+
+    /// The next completion of a request, or of a receive, of this link or of any. Receives that were consumed are posted again.
+    fn next(&mut self, of: Option<usize>, receive: bool) -> Result<Completion, Error> {
+        let end = Instant::now() + LIMIT;
+        let mut one = [Completion::BLANK];
+        loop {
+            while self.queue.poll(&mut one)? == 0 {
+                if Instant::now() > end {
+                    return Err("no completion within a minute".into());
+                }
+                // As the group's own thread waits.
+                self.queue.wait(Duration::from_secs(1))?;
+            }
+            let [found] = one;
+            if !found.status.is_success() {
+                return Err(format!("{found:?}").into());
+            }
+            let is_its = |link: &Link| link.connection.id() == found.connection;
+            let link = self.links.iter().position(is_its).ok_or("a completion of nobody's")?;
+            if found.opcode.is_receive() {
+                self.links[link].connection.post_receives(&[Receive { id: found.id, into: None }])?;
+            }
+            if found.opcode.is_receive() == receive && of.is_none_or(|of| of == link) {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// Until nothing is under way on a link.
+    fn settle(&mut self, link: usize) -> Result<(), Error> {
+        while self.links[link].connection.outstanding().sends > 0 {
+            self.next(Some(link), false)?;
+        }
+        Ok(())
+    }
+
+    /// Data and notice to the first host, until both are placed.
+    fn batch(&mut self, bytes: usize) -> Result<(), Error> {
+        self.settle(0)?;
+        self.links[0].post_batch(bytes)?;
+        self.next(Some(0), false).map(drop)
+    }
+
+    /// The same to each host that has the one before, until the first of them has this one: one batch to a host is under way at a time, as in the
+    /// group.
+    fn batch_all(&mut self, bytes: usize) -> Result<(), Error> {
+        let mut posted = false;
+        for link in &mut self.links {
+            if link.connection.outstanding().sends == 0 {
+                link.post_batch(bytes)?;
+                posted = true;
+            }
+        }
+        if !posted {
+            return Err("no host was idle".into());
+        }
+        // One that was under way may be what comes: the host is idle then, and has its turn next time.
+        self.next(None, false).map(drop)
+    }
+
+    fn round_trip(&mut self, bytes: usize) -> Result<(), Error> {
+        self.settle(0)?;
+        self.links[0].write_immediate(u32::try_from(bytes)?, true)?;
+        self.next(Some(0), true)?;
+        // The own completion comes before the answer or after it: either way before the next request.
+        self.settle(0)
+    }
+
+    /// Writes of the stream's size, some of them under way at any time.
+    fn stream(&mut self, count: usize) -> Result<(), Error> {
+        self.settle(0)?;
+        for _ in 0..count {
+            while self.links[0].connection.outstanding().sends >= 16 {
+                self.next(Some(0), false)?;
+            }
+            let Link { connection, region, peer, .. } = &mut self.links[0];
+            let source = local(region, 4096, u32::try_from(STREAM_BYTES)?);
+            let operation = Operation::Write { source, to: peer.at(4096) };
+            connection.post(&[Request { id: 2, operation, signalled: true }])?;
+        }
+        self.settle(0)
+    }
+
+    fn stop(&mut self) -> Result<(), Error> {
+        for link in 0..self.links.len() {
+            self.settle(link)?;
+            self.links[link].write_immediate(1, true)?;
+            self.next(Some(link), false)?;
+            self.links[link].line.write_all(&[1])?;
+        }
+        Ok(())
+    }
+}
+
+impl Link {
+    fn over(mut line: TcpStream, fabric: &VerbsFabric, queue: &VerbsCompletionQueue) -> Result<Link, Error> {
         line.set_read_timeout(Some(Duration::from_secs(600)))?;
-        let device = DeviceChoice { address: Some(line.local_addr()?.ip()), ..DeviceChoice::default() };
-        let fabric = VerbsFabric::open(&device.into())?;
         let memory: Arc<dyn Memory> = Arc::new(HeapMemory::new(1 << 20));
         let region = fabric.register(memory, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
-        let queue = fabric.completion_queue(4 * DEPTH)?;
         let options = ConnectionOptions { send_depth: DEPTH, receive_depth: 2 * DEPTH, inline_bytes: 0 };
-        let mut connection = fabric.connection(&queue, &options)?;
+        let mut connection = fabric.connection(queue, &options)?;
         for id in 0..u64::from(2 * DEPTH) {
             connection.post_receives(&[Receive { id, into: None }])?;
         }
@@ -254,33 +473,7 @@ impl Raw {
         }
         line.write_all(&[1])?;
         line.read_exact(&mut length)?;
-        Ok(Raw { line, queue, connection, region, peer: RemoteRange::decode(range), busy })
-    }
-
-    /// The next completion of a queue; receives that were consumed are posted again.
-    fn next(&mut self, receive: bool) -> Result<(), Error> {
-        let end = Instant::now() + LIMIT;
-        let mut one = [Completion::BLANK];
-        loop {
-            while self.queue.poll(&mut one)? == 0 {
-                if Instant::now() > end {
-                    return Err("no completion within a minute".into());
-                }
-                if !self.busy {
-                    // As the group's own thread waits: it polls for a moment, then sleeps.
-                    self.queue.wait(Duration::from_secs(1))?;
-                }
-            }
-            if !one[0].status.is_success() {
-                return Err(format!("{:?}", one[0]).into());
-            }
-            if one[0].opcode.is_receive() {
-                self.connection.post_receives(&[Receive { id: one[0].id, into: None }])?;
-            }
-            if one[0].opcode.is_receive() == receive {
-                return Ok(());
-            }
-        }
+        Ok(Link { line, connection, region, peer: RemoteRange::decode(range) })
     }
 
     fn write_immediate(&mut self, bytes: u32, signalled: bool) -> Result<(), Error> {
@@ -289,8 +482,7 @@ impl Raw {
         Ok(self.connection.post(&[Request { id: 1, operation, signalled }])?)
     }
 
-    /// Data and notice, until both are placed.
-    fn batch(&mut self, bytes: usize) -> Result<(), Error> {
+    fn post_batch(&mut self, bytes: usize) -> Result<(), Error> {
         let to: Remote = self.peer.at(4096);
         let data = Operation::Write { source: local(&self.region, 4096, u32::try_from(bytes)?), to };
         let notice = Operation::WriteImmediate {
@@ -299,70 +491,27 @@ impl Raw {
             // The other end answers only what is no notice.
             immediate: 0,
         };
-        self.connection.post(&[
+        let requests = [
             Request { id: 0, operation: data, signalled: false },
             Request { id: 1, operation: notice, signalled: true },
-        ])?;
-        self.next(false)
-    }
-
-    fn round_trip(&mut self, bytes: usize) -> Result<(), Error> {
-        self.write_immediate(u32::try_from(bytes)?, true)?;
-        self.next(true)?;
-        // The own completion comes before the answer or after it: either way before the next request.
-        while self.connection.outstanding().sends > 0 {
-            self.next(false)?;
-        }
-        Ok(())
-    }
-
-    /// Writes of the stream's size, some of them under way at any time.
-    fn stream(&mut self, count: usize) -> Result<(), Error> {
-        for _ in 0..count {
-            while self.connection.outstanding().sends >= 16 {
-                self.next(false)?;
-            }
-            let source = local(&self.region, 4096, u32::try_from(STREAM_BYTES)?);
-            let operation = Operation::Write { source, to: self.peer.at(4096) };
-            self.connection.post(&[Request { id: 2, operation, signalled: true }])?;
-        }
-        while self.connection.outstanding().sends > 0 {
-            self.next(false)?;
-        }
-        Ok(())
-    }
-
-    fn stop(&mut self) -> Result<(), Error> {
-        self.write_immediate(1, true)?;
-        self.next(false)?;
-        Ok(self.line.write_all(&[1])?)
+        ];
+        Ok(self.connection.post(&requests)?)
     }
 }
 
 /// The other end: answers what asks for an answer.
 fn answer(address: SocketAddr) -> Result<(), Error> {
-    let mut raw = Raw::over(TcpListener::bind(address)?.accept()?.0, false)?;
-    let mut one = [Completion::BLANK];
+    let line = TcpListener::bind(address)?.accept()?.0;
+    let mut raw = Raw::over(vec![line], Waiting::Sleep)?;
     loop {
-        if raw.queue.poll(&mut one)? == 0 {
-            raw.queue.wait(Duration::from_secs(1))?;
-            continue;
-        }
-        if !one[0].status.is_success() {
-            return Err(format!("{:?}", one[0]).into());
-        }
-        if !one[0].opcode.is_receive() {
-            continue;
-        }
-        raw.connection.post_receives(&[Receive { id: one[0].id, into: None }])?;
-        match one[0].immediate {
+        match raw.next(None, true)?.immediate {
             Some(0) => {}
             Some(1) => {
                 let mut done = [0];
-                raw.line.read_exact(&mut done)?;
+                raw.links[0].line.read_exact(&mut done)?;
                 return Ok(());
             }
-            _ => raw.write_immediate(8, true)?,
+            _ => raw.links[0].write_immediate(8, true)?,
         }
     }
 }

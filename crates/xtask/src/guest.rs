@@ -80,6 +80,9 @@ pub(crate) struct Arguments {
     /// Only the demos on three hosts
     #[arg(long)]
     demos: bool,
+    /// With --demos: only those of these names
+    #[arg(long, value_name = "NAME", requires = "demos", value_parser = demo::NAMES)]
+    only: Vec<String>,
     /// Measure replication over the device beside raw operations and perftest, on three hosts
     #[arg(long)]
     bench: bool,
@@ -167,6 +170,7 @@ pub(crate) fn step(context: &Context) -> Outcome {
         seconds: 1200,
         takeovers: demo::TAKEOVERS,
         demos: false,
+        only: Vec::new(),
         bench: false,
         quick: false,
         command: Vec::new(),
@@ -322,14 +326,14 @@ fn demos(context: &Context, arguments: &Arguments) -> Outcome {
         return Outcome::failed("cargo named no program windlass");
     };
     let files = vec![Placed { from: program, to: "/guest/windlass".into() }];
-    let plain = guest(arguments, files, demo::commands(arguments.takeovers));
+    let plain = guest(arguments, files, demo::commands(arguments.takeovers, &arguments.only));
     let limit = plain.limit.max(Duration::from_secs(demo::seconds(arguments.takeovers)));
     let disk_mib = plain.disk_mib.max(DEMO_DISK_MIB);
     let came = match boot(context, Guest { hosts: 3, disk_mib, limit, ..plain }) {
         Ok(came) => came,
         Err(why) => return Outcome::failed(why),
     };
-    let (tally, complaints) = demo::judge(&came.output, arguments.takeovers);
+    let (tally, complaints) = demo::judge(&came.output, arguments.takeovers, &arguments.only);
     if came.status != Some(0) {
         return Outcome::Failed { tally, why: format!("the guest did not finish the demos: {}", came.how) };
     }

@@ -15,8 +15,16 @@ const PROGRAM: &str = "target/release/device";
 /// Payloads of single records.
 const SIZES: [u32; 4] = [64, 256, 1024, 4096];
 
-/// The groups that the script makes: members and folder.
-const GROUPS: [&str; 4] = ["2 in /tmp", "2 in /tmp, busy", "2 in /data", "3 in /data"];
+/// The groups that the script makes: members, folder, how the first member waits.
+const GROUPS: [&str; 7] = [
+    "2 in /tmp, sleep",
+    "2 in /tmp, poll",
+    "2 in /tmp, busy",
+    "3 in /tmp, poll",
+    "2 in /data, sleep",
+    "2 in /data, poll",
+    "3 in /data, poll",
+];
 /// Figures by group (perftest's by none) and name. Each round is one value.
 type Figures = BTreeMap<(String, String), Vec<f64>>;
 
@@ -86,48 +94,75 @@ fn median(values: &[f64]) -> f64 {
     sorted[sorted.len() / 2]
 }
 
+/// The ratio of two figures, round by round: median, lowest, highest.
+fn ratio(of: &[f64], to: &[f64]) -> String {
+    let ratios: Vec<f64> = of.iter().zip(to).map(|(of, to)| of / to).collect();
+    let (low, high) =
+        ratios.iter().fold((f64::MAX, 0.0), |(low, high), ratio| (ratio.min(low), ratio.max(high)));
+    format!("{:.2} ({low:.2}–{high:.2})", median(&ratios))
+}
+
 /// The lines to print; `None` if a figure is missing.
 fn table(figures: &Figures) -> Option<Vec<String>> {
-    let of = |group: &str, name: String| figures.get(&(group.to_owned(), name)).map(|values| median(values));
+    let of = |group: &str, name: String| figures.get(&(group.to_owned(), name)).map(Vec::as_slice);
     let mut lines = vec![
-        "medians in µs; \"placed\" is an append committed at Replicated, one at a time".to_owned(),
+        "medians in µs; \"placed\" is an append committed at Replicated, one at a time; ratios: median (lowest–highest round)"
+            .to_owned(),
         format!(
-            "{:>15} {:>6} {:>9} {:>9} {:>11} {:>13} | placed ÷ {:>6} {:>11} {:>13}",
-            "members",
-            "bytes",
-            "placed",
-            "batch",
-            "round trip",
-            "ib_write_lat",
-            "batch",
-            "round trip",
-            "ib_write_lat"
+            "{:>18} {:>6} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} | placed ÷ {:>17} {:>18} {:>18} {:>8}",
+            "members", "bytes", "placed", "batch", "to all", "trip", "2 × lat", "log", "batch", "to all", "trip",
+            "2 × lat"
         ),
     ];
     for group in GROUPS {
         for size in SIZES {
             let placed = of(group, format!("append_us.{size}"))?;
             let batch = of(group, format!("batch_us.{size}"))?;
+            let all = of(group, format!("batch_all_us.{size}"))?;
             let trip = of(group, format!("round_trip_us.{size}"))?;
+            let log = of(group, format!("log_us.{size}"))?;
             // It prints half of a round trip.
-            let perftest = 2.0 * of("", format!("ib_write_lat_us.{size}"))?;
+            let perftest = 2.0 * median(of("", format!("ib_write_lat_us.{size}"))?);
             lines.push(format!(
-                "{group:>15} {size:>6} {placed:>9.1} {batch:>9.1} {trip:>11.1} {perftest:>13.1} | {:>15.2} {:>11.2} {:>13.2}",
-                placed / batch,
-                placed / trip,
-                placed / perftest
+                "{group:>18} {size:>6} {:>8.1} {:>8.1} {:>8.1} {:>8.1} {perftest:>8.1} {:>8.1} | {:>26} {:>18} {:>18} {:>8.2}",
+                median(placed),
+                median(batch),
+                median(all),
+                median(trip),
+                median(log),
+                ratio(placed, batch),
+                ratio(placed, all),
+                ratio(placed, trip),
+                median(placed) / perftest,
             ));
         }
+    }
+    lines.push(
+        "for each operation: processor time in µs, and how often a thread of this process went to sleep"
+            .to_owned(),
+    );
+    for group in GROUPS {
+        let each = ["append", "batch", "batch_all"].map(|name| {
+            let cpu = median(of(group, format!("cpu_us.{name}"))?);
+            let switches = median(of(group, format!("switches.{name}"))?);
+            Some(format!("{name} {cpu:.0} µs, {switches:.1}"))
+        });
+        let each: Vec<String> = each.into_iter().collect::<Option<_>>()?;
+        lines.push(format!("{group:>18}: {}", each.join("; ")));
     }
     lines.push("records of 64 KiB in a stream, MiB/s".to_owned());
     for group in GROUPS {
         let placed = of(group, "append_mib_s".to_owned())?;
         let raw = of(group, "batch_mib_s".to_owned())?;
-        let perftest = of("", "ib_write_bw_mib_s".to_owned())?;
+        let log = of(group, "log_mib_s".to_owned())?;
+        let perftest = median(of("", "ib_write_bw_mib_s".to_owned())?);
         lines.push(format!(
-            "{group:>15}: placed {placed:.1}, raw writes {raw:.1} ({:.2}), ib_write_bw {perftest:.1} ({:.2})",
-            placed / raw,
-            placed / perftest
+            "{group:>18}: placed {:.1}, raw writes {:.1}: {}; ib_write_bw {perftest:.1}: {:.2}; one copy and checksum {:.0}",
+            median(placed),
+            median(raw),
+            ratio(placed, raw),
+            median(placed) / perftest,
+            median(log),
         ));
     }
     Some(lines)
@@ -140,28 +175,33 @@ mod tests {
     #[test]
     fn figures_belong_to_the_group_that_was_named_last() {
         let mut output = String::new();
-        for group in [
-            "perftest before",
-            "group of 2 in /tmp",
-            "group of 2 in /tmp, busy",
-            "group of 2 in /data",
-            "group of 3 in /data",
-            "perftest after",
-        ] {
+        let groups = GROUPS.map(|group| format!("group of {group}"));
+        let before = ["perftest before".to_owned()];
+        for group in before.iter().chain(&groups).chain(&["perftest after".to_owned()]) {
             output.push_str(&format!("{group}\nfigure nothing x\n"));
             for size in SIZES {
-                for name in ["append_us", "batch_us", "round_trip_us", "ib_write_lat_us"] {
+                for name in
+                    ["append_us", "batch_us", "batch_all_us", "round_trip_us", "log_us", "ib_write_lat_us"]
+                {
                     output.push_str(&format!("figure {name}.{size} 10.0\n"));
                 }
+                output.push_str(&format!("figure append_us.{size} 30.0\nfigure batch_us.{size} 10.0\n"));
             }
-            output.push_str("figure append_mib_s 7\nfigure batch_mib_s 14\nfigure ib_write_bw_mib_s 10\n");
+            for name in ["append", "batch", "batch_all"] {
+                output.push_str(&format!("figure cpu_us.{name} 3\nfigure switches.{name} 1\n"));
+            }
+            output.push_str("figure append_mib_s 7\nfigure batch_mib_s 14\nfigure ib_write_bw_mib_s 10\nfigure log_mib_s 99\n");
         }
         let found = figures(&output);
         assert_eq!(found[&(String::new(), "ib_write_lat_us.64".to_owned())], [10.0, 10.0]);
         let lines = table(&found).unwrap();
-        assert_eq!(lines.len(), 23);
-        assert!(lines[2].ends_with("1.00        1.00          0.50"), "{}", lines[2]);
-        assert_eq!(lines[19], "      2 in /tmp: placed 7.0, raw writes 14.0 (0.50), ib_write_bw 10.0 (0.70)");
+        assert_eq!(lines.len(), 2 + 4 * GROUPS.len() + 2 * (1 + GROUPS.len()));
+        assert!(lines[2].contains("3.00 (1.00–3.00)"), "{}", lines[2]);
+        let last = lines.last().unwrap();
+        assert!(
+            last.contains("placed 7.0, raw writes 14.0: 0.50 (0.50–0.50); ib_write_bw 10.0: 0.70"),
+            "{last}"
+        );
         assert!(table(&figures("group of 2 in /tmp\n")).is_none());
     }
 }

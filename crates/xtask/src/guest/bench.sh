@@ -15,21 +15,22 @@ raw() {
   done
   perftest ib_write_bw 65536 4 ib_write_bw_mib_s -n 300
 }
-group() { # number of members, folder, a word for the first member
+group() { # number of members, folder, how the first member waits
   members=10.0.0.1:7001,10.0.0.2:7001
-  [ "$1" -eq 3 ] && members=$members,10.0.0.3:7001
-  ip netns exec host2 /guest/device answer 10.0.0.2:7100 >/tmp/answer 2>&1 &
-  answerer=$!
-  others=
-  for i in 2 3; do
-    [ "$i" -le "$1" ] || continue
+  answerers=10.0.0.2:7100
+  hosts=2
+  [ "$1" -eq 3 ] && members=$members,10.0.0.3:7001 answerers=$answerers,10.0.0.3:7100 hosts="2 3"
+  others= answering=
+  for i in $hosts; do
+    ip netns exec "host$i" /guest/device answer "10.0.0.$i:7100" >"/tmp/answer$i" 2>&1 &
+    answering="$answering $!"
     ip netns exec "host$i" /guest/device member --me "$i" --members $members --folder "$2/bench-m$i" >"/tmp/m$i" 2>&1 &
     others="$others $!"
   done
-  echo "group of $1 in $2${3:+, $3}"
-  ip netns exec host1 /guest/device member --me 1 --members $members --folder "$2/bench-m1" --answerer 10.0.0.2:7100 --rounds "$rounds" --stretches "$stretches" ${3:+--$3} ||
-    { cat /tmp/answer /tmp/m2 /tmp/m3; exit 1; }
-  wait $answerer
+  echo "group of $1 in $2, $3"
+  ip netns exec host1 /guest/device member --me 1 --members $members --folder "$2/bench-m1" --answerers $answerers --waiting "$3" --rounds "$rounds" --stretches "$stretches" ||
+    { cat /tmp/answer* /tmp/m?; exit 1; }
+  wait $answering
   kill $others
   wait
   rm -rf "$2"/bench-m*
@@ -37,9 +38,12 @@ group() { # number of members, folder, a word for the first member
 echo "perftest before"
 raw
 # A disk's files are written on demand, in whole pages here; a memory filesystem's are pinned, and not flushed.
-group 2 /tmp
+group 2 /tmp sleep
+group 2 /tmp poll
 group 2 /tmp busy
-group 2 /data
-group 3 /data
+group 3 /tmp poll
+group 2 /data sleep
+group 2 /data poll
+group 3 /data poll
 echo "perftest after"
 raw

@@ -8,10 +8,28 @@ use serde_json::Value;
 
 use crate::tally::Tally;
 
-/// Takeovers from frozen primaries, unless told otherwise. More than 256 go past the keys of a window.
+/// Takeovers from frozen primaries, unless told otherwise.
 pub(super) const TAKEOVERS: u32 = 10;
 /// Records under way at a time.
 const IN_FLIGHT: u64 = 16;
+/// From so many takeovers on some window's keys must have been used up, all 255 of them.
+const PAST_THE_KEYS: u32 = 300;
+
+/// The demos' names, in the order in which they run.
+pub(super) const NAMES: [&str; 12] = [
+    "killed",
+    "killed_staged",
+    "frozen",
+    "frozen_staged",
+    "frozen_without_windows",
+    "frozen_staged_without_windows",
+    "frozen_with_a_write_held_back",
+    "frozen_with_a_write_held_back_tcp",
+    "link_down_and_up",
+    "packets_lost_and_late",
+    "device_removed",
+    "long_packets_dropped",
+];
 
 /// A run of the demo.
 struct Demo {
@@ -36,6 +54,13 @@ enum Expects {
     Through,
 }
 
+/// The demos of these names, or all of them.
+fn chosen(takeovers: u32, only: &[String]) -> Vec<Demo> {
+    let mut demos = demos(takeovers);
+    demos.retain(|demo| only.is_empty() || only.iter().any(|name| name == demo.name));
+    demos
+}
+
 /// The demos, for so many takeovers from frozen primaries.
 fn demos(takeovers: u32) -> Vec<Demo> {
     let held = (takeovers / 3).max(3);
@@ -43,8 +68,21 @@ fn demos(takeovers: u32) -> Vec<Demo> {
     vec![
         demo("killed", "--fabric verbs", 2, Expects::Killed),
         demo("killed_staged", "--fabric verbs --registration staged", 2, Expects::Killed),
-        demo("frozen", "--fabric verbs --faults freeze", takeovers, Expects::Frozen),
+        // Short segments: their windows are bound again and again.
+        demo(
+            "frozen",
+            "--fabric verbs --faults freeze --segment-bytes 65536 --payload 1024",
+            takeovers,
+            Expects::Frozen,
+        ),
         demo("frozen_staged", "--fabric verbs --registration staged --faults freeze", 2, Expects::Frozen),
+        demo("frozen_without_windows", "--fabric verbs --no-windows --faults freeze", 2, Expects::Frozen),
+        demo(
+            "frozen_staged_without_windows",
+            "--fabric verbs --no-windows --registration staged --faults freeze",
+            2,
+            Expects::Frozen,
+        ),
         demo(
             "frozen_with_a_write_held_back",
             "--fabric verbs --faults freeze --fault-command /tmp/hold",
@@ -75,6 +113,13 @@ fn demos(takeovers: u32) -> Vec<Demo> {
             1,
             Expects::Through,
         ),
+        // The path is found out to be too narrow where it is connected, not by its batches: the fault's end looks for the line.
+        demo(
+            "long_packets_dropped",
+            "--fabric verbs --faults command --fault-command /tmp/narrow --fault-ms 9000",
+            1,
+            Expects::Through,
+        ),
     ]
 }
 
@@ -84,9 +129,9 @@ pub(super) fn seconds(takeovers: u32) -> u64 {
 }
 
 /// What the guest runs.
-pub(super) fn commands(takeovers: u32) -> String {
+pub(super) fn commands(takeovers: u32, only: &[String]) -> String {
     let mut commands = String::from(FUNCTIONS);
-    for Demo { name, words, strikes, .. } in demos(takeovers) {
+    for Demo { name, words, strikes, .. } in chosen(takeovers, only) {
         commands.push_str(&format!("demo {name} --kills {strikes} {words}\n"));
     }
     commands + "exit 0\n"
@@ -102,12 +147,15 @@ fault() {
 fault hold '$on tc qdisc add dev near$2 root netem delay 4000ms limit 100000' 'sleep 3; $on tc qdisc del dev near$2 root'
 fault flap 'ip link set far$2 down' 'ip link set far$2 up'
 fault lossy '$on tc qdisc add dev near$2 root netem delay 20ms 10ms loss 5%' '$on tc qdisc del dev near$2 root'
+others='for port in 1 2 3; do [ $port -eq $2 ] || ip link set far$port mtu'
+fault narrow "$others 1500; done" "$others 9000; done; grep -q 'drops long packets' /tmp/windlass-demo-*/m*.log"
 fault unplug '$on rdma link del rxe$2' '$on rdma link add rxe$2 type rxe netdev near$2; rdma dev set rxe$2 netns host$2; sleep 1'
 demo() {
   name=$1; shift
+  case "$*" in *--segment-bytes*) ;; *) set -- "$@" --segment-bytes 1048576 ;; esac
   rm -rf /data/demo /tmp/windlass-demo-*
   /guest/windlass demo --json --device 'rxe{}' --device-address '10.0.0.{}' --address '10.0.0.{}:7400' \
-    --launch 'ip netns exec host{}' --segment-bytes 1048576 --suspicion-ms 1000 --in-flight 16 --seconds 5 --folder /data/demo "$@" \
+    --launch 'ip netns exec host{}' --suspicion-ms 1000 --in-flight 16 --seconds 5 --folder /data/demo "$@" \
     >/tmp/report 2>/tmp/said && status=0 || status=$?
   echo "demo $name $status $(cat /tmp/report)"
   [ $status -eq 0 ] && return
@@ -117,9 +165,9 @@ demo() {
 "#;
 
 /// Judges what the guest printed: the cases, and a complaint for each that failed.
-pub(super) fn judge(output: &str, takeovers: u32) -> (Tally, Vec<String>) {
+pub(super) fn judge(output: &str, takeovers: u32, only: &[String]) -> (Tally, Vec<String>) {
     let (mut tally, mut complaints) = (Tally::default(), Vec::new());
-    for demo in demos(takeovers) {
+    for demo in chosen(takeovers, only) {
         match reported(output, demo.name).and_then(|report| demo.judge(&report)) {
             Ok(()) => tally.passed += 1,
             Err(why) => {
@@ -168,6 +216,11 @@ impl Demo {
         if self.expects == Expects::Killed {
             return Ok(());
         }
+        let used_up = report["windows"].as_array().unwrap_or(&none).iter();
+        let used_up = used_up.map(|member| member["used_up"].as_u64().unwrap_or(0)).sum::<u64>();
+        if self.expects == Expects::Frozen && self.strikes >= PAST_THE_KEYS && used_up == 0 {
+            return Err(format!("no window went past its keys: {}", report["windows"]));
+        }
         for takeover in struck {
             let late = &takeover["late"];
             let not_committed = number(&late["unknown"]).saturating_add(number(&late["refused"]));
@@ -212,8 +265,34 @@ mod tests {
         }
         let lost = line(name, 0, held).replace("\"acknowledged\":90", "\"acknowledged\":89");
         assert!(verdict(name, &lost).is_err());
-        let (tally, complaints) = judge(&line("frozen", 0, held), 3);
+        let (tally, complaints) = judge(&line("frozen", 0, held), 3, &[]);
         assert_eq!((tally.passed, complaints.len()), (1, demos(3).len() - 1));
+        let only = [String::from("frozen")];
+        let (tally, complaints) = judge(&line("frozen", 0, held), 3, &only);
+        assert_eq!((tally.passed, complaints.len()), (1, 0));
+    }
+
+    #[test]
+    fn a_long_run_goes_past_the_keys_of_a_window() {
+        let late = r#"{"unknown":16,"refused":16,"void_batches":0}"#;
+        let takeovers = vec![format!(r#"{{"fault":"freeze","late":{late}}}"#); 300].join(",");
+        let report = |used_up: u32| {
+            let windows = format!(r#"[{{"binds":700,"used_up":{used_up}}},{{"binds":3,"used_up":0}}]"#);
+            let text = format!(
+                r#"{{"ok":true,"records":90,"acknowledged":90,"takeovers":[{takeovers}],"windows":{windows}}}"#
+            );
+            serde_json::from_str::<Value>(&text).unwrap()
+        };
+        let demo = demos(300).into_iter().find(|demo| demo.name == "frozen").unwrap();
+        assert_eq!(demo.judge(&report(2)), Ok(()));
+        assert!(demo.judge(&report(0)).is_err());
+    }
+
+    #[test]
+    fn every_demo_can_be_named() {
+        let names: Vec<&str> = demos(TAKEOVERS).iter().map(|demo| demo.name).collect();
+        assert_eq!(names, NAMES);
+        assert_eq!(chosen(TAKEOVERS, &[]).len(), NAMES.len());
     }
 
     #[test]
