@@ -103,12 +103,18 @@ fn an_option_of_a_member_beyond_its_range_is_refused_by_name_before_its_folder_i
             refused(option, base().timing(timing));
         }
     }
-    let limits: [(&str, Set, &[u64]); 7] = [
+    let limits: [(&str, Set, &[u64]); 9] = [
         ("limits.batch_bytes", |limits, to| limits.batch_bytes = to, &[0, 4095, (1 << 30) + 1, u64::MAX]),
         ("limits.fetch_bytes", |limits, to| limits.fetch_bytes = to, &[0, 4095, (1 << 30) + 1, u64::MAX]),
         ("limits.flush_lag_bytes", |limits, to| limits.flush_lag_bytes = to, &[0, (1 << 62) + 1, u64::MAX]),
         ("limits.notice_slots", |limits, to| limits.notice_slots = narrow(to), &[0, 65, u64::MAX]),
         ("limits.batches_in_flight", |limits, to| limits.batches_in_flight = narrow(to), &[0, 17, u64::MAX]),
+        ("limits.stream_bytes", |limits, to| limits.stream_bytes = to, &[0, (1 << 62) + 1, u64::MAX]),
+        (
+            "limits.stream_batches_in_flight",
+            |limits, to| limits.stream_batches_in_flight = narrow(to),
+            &[0, 17, u64::MAX],
+        ),
         ("limits.segments_ahead", |limits, to| limits.segments_ahead = to, &[0, 65, u64::MAX]),
         ("backup_retention_bytes", |limits, to| limits.retention_bytes = to, &[0, 65_535, u64::MAX]),
     ];
@@ -140,6 +146,8 @@ fn an_option_of_a_member_beyond_its_range_is_refused_by_name_before_its_folder_i
     let limits = Limits {
         batch_bytes: 1 << 30,
         batches_in_flight: 16,
+        stream_bytes: 1 << 62,
+        stream_batches_in_flight: 16,
         notice_slots: 64,
         segments_ahead: 64,
         retention_bytes: 1 << 62,

@@ -156,7 +156,7 @@ impl NodeOptions {
     }
 
     /// All sizes of the protocol, the same for all members: `batch_bytes` and `fetch_bytes` from 4096 to 1 GiB, `notice_slots` and `segments_ahead` from 1 to
-    /// 64, `batches_in_flight` from 1 to 16, `flush_lag_bytes` from 1 to 2^62, `retention_bytes` from a segment to 2^62.
+    /// 64, `batches_in_flight` and `stream_batches_in_flight` from 1 to 16, `stream_bytes` from 1 to 2^62, `flush_lag_bytes` from 1 to 2^62, `retention_bytes` from a segment to 2^62.
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> NodeOptions {
         self.limits = limits;

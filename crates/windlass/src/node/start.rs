@@ -62,6 +62,9 @@ fn check_ranges(options: &NodeOptions, geometry: Geometry) -> Result<(), OptionE
     OptionError::check_bytes("limits.flush_lag_bytes", limits.flush_lag_bytes, (1, OptionError::BYTES_MAX))?;
     OptionError::check_count("limits.notice_slots", limits.notice_slots.into(), (1, 64))?;
     OptionError::check_count("limits.batches_in_flight", limits.batches_in_flight.into(), (1, 16))?;
+    OptionError::check_bytes("limits.stream_bytes", limits.stream_bytes, (1, OptionError::BYTES_MAX))?;
+    let count = limits.stream_batches_in_flight.into();
+    OptionError::check_count("limits.stream_batches_in_flight", count, (1, 16))?;
     OptionError::check_count("limits.segments_ahead", limits.segments_ahead, (1, 64))?;
     let kept = (geometry.segment_bytes(), OptionError::BYTES_MAX);
     OptionError::check_bytes("backup_retention_bytes", limits.retention_bytes, kept)?;
