@@ -15,7 +15,7 @@ use crate::image::Files;
 use crate::inspect::stop_offset;
 use crate::names;
 use crate::open::{BadHeader, OpenError};
-use crate::open_damaged::{examine_damaged, is_mendable, is_missed};
+use crate::open_damaged::{examine_damaged, is_mendable};
 use crate::options::Options;
 use crate::scrub::{Damage, damage_start};
 use crate::superblock;
@@ -116,31 +116,30 @@ pub(crate) fn examine<D: Disk>(
         verdict = judge_folder(disk, now, geometry, Extent::Whole)?;
     }
     let older = look_at_older(disk, now, geometry, listing, &verdict)?;
-    let facts = Facts { older: older.as_ref().map_or(Older::Whole, BadOlder::fact), ..files }.at(&verdict);
-    let action = facts.action(options.mode);
-    let missed = holder == Holder::Member && is_missed(&verdict, now);
+    let older_fact = older.as_ref().map_or(Older::Whole, BadOlder::fact);
+    let missed = now.acknowledged > verdict.stop.lsn;
+    let facts = Facts { older: older_fact, missed, ..files.at(&verdict) };
+    let (row, action) = (facts.row(), facts.action(options.mode));
     let from = match &older {
         Some(older) => geometry.first_record(older.number()).max(now.trimmed),
         None => damage_start(geometry, &verdict.stop, now.trimmed),
     };
     match (action, older) {
-        (Action::Open | Action::Cut, _) if !missed => {
+        (Action::Open | Action::Cut, _) => {
             let tail = verdict.tail();
             Ok(Examined { verdict, action, tail, for_repair: false, damage: Vec::new() })
         }
-        (Action::Open | Action::Cut | Action::Repair, older)
-            if older.as_ref().is_none_or(BadOlder::is_lost) =>
-        {
+        (Action::Repair, _) => {
             let damage = examine_damaged(disk, now, geometry, listing, &verdict, from)?;
+            verdict.row = row;
             Ok(Examined { verdict, action, tail: from, for_repair: true, damage })
         }
-        (Action::Open | Action::Cut | Action::Repair | Action::Refuse | Action::ReadOnly, Some(older)) => {
-            Err(older.refusal(disk, geometry))
-        }
-        (Action::Open | Action::Cut | Action::Repair | Action::Refuse | Action::ReadOnly, None) => {
+        (Action::Refuse | Action::ReadOnly, Some(older)) => Err(older.refusal(disk, geometry)),
+        (Action::Refuse | Action::ReadOnly, None) => {
             let number = geometry.segment_of(verdict.stop.lsn);
             let file = disk.path().join(names::segment(geometry, number));
             let offset = stop_offset(geometry, &verdict.stop);
+            verdict.row = row;
             Err(OpenError::Refused { file, offset, verdict: Box::new(verdict) })
         }
     }
@@ -156,21 +155,14 @@ impl BadOlder {
     fn fact(&self) -> Older {
         match self {
             BadOlder::Missing(_) => Older::Missing,
-            BadOlder::Header(..) => Older::BadHeader,
+            BadOlder::Header(_, cause) if is_mendable(cause) => Older::BadHeader,
+            BadOlder::Header(..) => Older::Foreign,
         }
     }
 
     fn number(&self) -> u64 {
         match self {
             BadOlder::Missing(number) | BadOlder::Header(number, _) => *number,
-        }
-    }
-
-    /// Whether it is this log's and damaged, not another's.
-    fn is_lost(&self) -> bool {
-        match self {
-            BadOlder::Missing(_) => true,
-            BadOlder::Header(_, cause) => is_mendable(cause),
         }
     }
 

@@ -27,6 +27,7 @@ use crate::error::{At, DiskCall, DiskError};
 use crate::examine::{self, Examined, Identified, examine, header_of, identify};
 use crate::folder::{self, Listing};
 use crate::names;
+use crate::open_damaged::is_mendable;
 use crate::options::{CopiedFolder, Options, Surroundings, Vouch};
 use crate::pool::{Free, NOT_NAMING, Pool};
 use crate::prepare::make_reserve;
@@ -208,7 +209,8 @@ impl OpenError {
             OpenError::Copied { .. } => Some(Row::FolderCopied),
             OpenError::SegmentFile { .. } | OpenError::SegmentNoFile { .. } => Some(Row::SegmentMisfit),
             OpenError::SegmentMissing { .. } => Some(Row::OlderSegmentMissing),
-            OpenError::SegmentHeader { .. } => Some(Row::OlderSegmentDamaged),
+            OpenError::SegmentHeader { cause, .. } if is_mendable(cause) => Some(Row::OlderSegmentDamaged),
+            OpenError::SegmentHeader { .. } => Some(Row::OlderSegmentForeign),
             OpenError::Refused { verdict, .. } => Some(verdict.row),
             OpenError::InUse { .. }
             | OpenError::Filesystem { .. }

@@ -6,8 +6,7 @@
 //! opening takes the log for whole.
 
 use windlass_log::{
-    Class, Geometry, Lsn, RECORD_ALIGN, Row, Scan, ScanError, SegmentHeaderError, Shape, Step, Superblock,
-    Verdict,
+    Class, Geometry, Lsn, RECORD_ALIGN, Scan, ScanError, SegmentHeaderError, Shape, Step, Superblock, Verdict,
 };
 
 use crate::disk::Disk;
@@ -24,15 +23,6 @@ use crate::scrub::{Damage, damage_start};
 const LISTED_MAX: usize = 64;
 /// How much of the log behind the first damage is read to list what else is damaged.
 const LOOKED_BYTES_MAX: u64 = 256 << 20;
-
-/// Whether a member's log that opens ends below what its superblock says it may have acknowledged, with nothing to show that it was there: lost all the same, and the peers have it.
-pub(crate) fn is_missed(verdict: &Verdict, now: &Superblock) -> bool {
-    let is_end = match verdict.class() {
-        Class::End | Class::Torn => true,
-        Class::Damage | Class::Foreign => false,
-    };
-    is_end && verdict.row != Row::NeverLed && now.acknowledged > verdict.stop.lsn
-}
 
 /// Whether a header that does not hold may be written again: of one that is whole and another's nothing is known to be damaged.
 pub(crate) fn is_mendable(cause: &BadHeader) -> bool {

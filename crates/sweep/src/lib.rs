@@ -1,4 +1,4 @@
-//! The crash sweep of the store (DESIGN.md section 6.3): the real store over a disk in memory, stopped at every call that writes or flushes something, with what was not flushed
+//! The crash sweep of the store (DESIGN.md section 6.4): the real store over a disk in memory, stopped at every call that writes or flushes something, with what was not flushed
 //! lost, kept, torn or reordered, and opened again in every mode. An oracle knows what was acknowledged. Recovery is crashed as well.
 //!
 //! * [`Workload`]: what the log does meanwhile; [`Kind`]: what the crash does;

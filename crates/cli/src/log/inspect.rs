@@ -177,6 +177,7 @@ fn words(row: Row) -> &'static str {
         Row::SegmentMisfit => "a segment's file has a wrong length or name",
         Row::OlderSegmentMissing => "a segment is missing",
         Row::OlderSegmentDamaged => "a segment has lost its header",
+        Row::OlderSegmentForeign => "a segment belongs to another log or a later version",
         Row::ForeignSegment => "a segment belongs to another log or a later version",
         Row::LaterVersion => "a record is of a later version, which this one does not know",
         Row::ChainBroken => "the records before a segment are not those that it followed",
@@ -190,6 +191,7 @@ fn words(row: Row) -> &'static str {
         Row::EndBlank => "whole, up to where nothing was ever written",
         Row::EndLeftover => "whole, up to what an earlier use of the file left behind",
         Row::TornTail => "it ends in a record that was being written; nothing durable is lost",
+        Row::EndMissed => "a member's log ends below what the member may have acknowledged",
         Row::HoleBehind => "records behind a gap, none of them known to be durable; nothing durable is lost",
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  folder, superblock, files, the scan's stop, marks ──▶ Facts ──▶ Row (D-1 …) ──▶ Action
-//!  closed cleanly? a copy? lone or a member?         ──▶ Going ──▶ Onward (D-24 …): what is written before the log goes on
+//!  closed cleanly? a copy? lone or a member?         ──▶ Going ──▶ Onward (D-26 …): what is written before the log goes on
 //! ```
 //!
 //! The table lies in [`table`] and nowhere else: whoever opens a log gathers facts and asks. Each row is a conjunction of conditions, and its words in DESIGN.md are
@@ -60,15 +60,17 @@ pub enum Place {
     CopyToTakeOver,
 }
 
-/// The segments below those that the scan reads, from the trim point's on.
+/// The segments that the scan does not read: below those that it reads, from the trim point's on, and of a log that is to be repaired those behind the damage.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Older {
     /// Each is there, with its header.
     Whole,
     /// One is not there.
     Missing,
-    /// One has a damaged header or another's.
+    /// One has a damaged header.
     BadHeader,
+    /// One has a whole header of another log, place, version or byte order.
+    Foreign,
 }
 
 /// What the scan found at its stop, by what it can mean.
@@ -128,6 +130,8 @@ pub struct Facts {
     pub clean: CleanMark,
     /// Whether whole records stand behind the stop.
     pub behind: bool,
+    /// Whether the stop is below what the superblock says that the member may have acknowledged (R-18).
+    pub missed: bool,
 }
 
 impl Facts {
@@ -142,6 +146,7 @@ impl Facts {
         flushed: false,
         clean: CleanMark::Absent,
         behind: false,
+        missed: false,
     };
 
     /// These facts about superblock, place and files, and the verdict's about bytes and marks.
@@ -201,6 +206,8 @@ pub enum Row {
     OlderSegmentMissing,
     /// A segment that the verdict did not look into has lost its header.
     OlderSegmentDamaged,
+    /// A segment that the verdict did not look into is whole and belongs elsewhere.
+    OlderSegmentForeign,
     /// A segment's file is whole and belongs elsewhere.
     ForeignSegment,
     /// A whole record that this version does not know.
@@ -229,6 +236,8 @@ pub enum Row {
     TornTail,
     /// Records behind a hole, none of them known to be flushed: pages reached the medium out of order.
     HoleBehind,
+    /// A member's log ends, by all that its bytes and marks say, and below what it may have acknowledged.
+    EndMissed,
 }
 
 /// What a row means for opening.
@@ -277,11 +286,13 @@ impl Row {
             | Row::HistoryLost
             | Row::RecordDamaged
             | Row::SegmentLost
-            | Row::PastCleanMark => Class::Damage,
+            | Row::PastCleanMark
+            | Row::EndMissed => Class::Damage,
             Row::NoLog
             | Row::SuperblockForeign
             | Row::OtherLog
             | Row::FolderCopied
+            | Row::OlderSegmentForeign
             | Row::ForeignSegment
             | Row::LaterVersion => Class::Foreign,
         }
@@ -316,16 +327,17 @@ impl Row {
     }
 
     /// Whether the damage is one of the log's bytes, which a group's other members hold too. What a superblock says (its promise, its history, how far it
-    /// answered for) nobody else has; a log behind its clean mark means a superblock that is older than the log.
+    /// answered for) nobody else has; a log behind its clean mark means a superblock that is older than the log; and where something has been at the files it is for
+    /// whoever operates the member to take it away.
     fn peers_have_it(self) -> bool {
         matches!(
             self,
-            Row::SegmentMisfit
-                | Row::OlderSegmentMissing
+            Row::OlderSegmentMissing
                 | Row::OlderSegmentDamaged
                 | Row::ChainBroken
                 | Row::RecordDamaged
                 | Row::SegmentLost
+                | Row::EndMissed
         )
     }
 }

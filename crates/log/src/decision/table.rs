@@ -23,8 +23,10 @@ pub(super) enum Condition {
     Flushed(bool),
     /// There is, or is no, clean mark.
     Marked(bool),
-    /// There are, or are no, whole records beyond the clean mark.
+    /// There are, or are no, whole records beyond a clean mark.
     BeyondMark(bool),
+    /// The log is, or is not, a member's that ends below what it may have acknowledged.
+    Missed(bool),
     /// There are, or are no, whole records behind the stop.
     Behind(bool),
 }
@@ -51,8 +53,8 @@ const ANY: Condition = Condition::Found(&[
 ]);
 
 /// The decision table. A row's label is its number here, from 1.
-pub(super) const TABLE: [Rule; 23] = {
-    use Condition::{Behind, BeyondMark, CopyRefused, Flushed, Log, Marked, Misfit, Older as Old};
+pub(super) const TABLE: [Rule; 25] = {
+    use Condition::{Behind, BeyondMark, CopyRefused, Flushed, Log, Marked, Misfit, Missed, Older as Old};
     use Condition::{Found as Stop, Superblocks as Super};
     [
         rule(Row::NoLog, &[Super(Superblocks::Absent)]),
@@ -70,6 +72,10 @@ pub(super) const TABLE: [Rule; 23] = {
             Row::OlderSegmentDamaged,
             &[Super(Superblocks::Usable), CopyRefused(false), Misfit(false), Old(Older::BadHeader)],
         ),
+        rule(
+            Row::OlderSegmentForeign,
+            &[Super(Superblocks::Usable), CopyRefused(false), Misfit(false), Old(Older::Foreign)],
+        ),
         rule(Row::ForeignSegment, &[Log, Stop(&[Found::ForeignSegment])]),
         rule(Row::LaterVersion, &[Log, Stop(&[Found::LaterRecord])]),
         rule(Row::ChainBroken, &[Log, Stop(&[Found::WrongChain])]),
@@ -78,15 +84,22 @@ pub(super) const TABLE: [Rule; 23] = {
         rule(Row::NeverLed, &[Log, Stop(&[Found::NoEpochs]), Flushed(false)]),
         rule(Row::RecordDamaged, &[Log, RECORD, Flushed(true)]),
         rule(Row::SegmentLost, &[Log, SEGMENT, Flushed(true)]),
-        rule(Row::PastCleanMark, &[Log, ANY, Flushed(false), Marked(true), BeyondMark(true)]),
-        rule(Row::CleanEnd, &[Log, ANY, Flushed(false), Marked(true), BeyondMark(false)]),
+        rule(Row::PastCleanMark, &[Log, ANY, Flushed(false), BeyondMark(true)]),
+        rule(Row::CleanEnd, &[Log, ANY, Flushed(false), Marked(true), BeyondMark(false), Missed(false)]),
         rule(
             Row::EndBlank,
-            &[Log, Stop(&[Found::Blank, Found::NoSegment]), Flushed(false), Marked(false), Behind(false)],
+            &[
+                Log,
+                Stop(&[Found::Blank, Found::NoSegment]),
+                Flushed(false),
+                Marked(false),
+                Behind(false),
+                Missed(false),
+            ],
         ),
         rule(
             Row::EndLeftover,
-            &[Log, Stop(&[Found::Leftover]), Flushed(false), Marked(false), Behind(false)],
+            &[Log, Stop(&[Found::Leftover]), Flushed(false), Marked(false), Behind(false), Missed(false)],
         ),
         rule(
             Row::TornTail,
@@ -96,9 +109,11 @@ pub(super) const TABLE: [Rule; 23] = {
                 Flushed(false),
                 Marked(false),
                 Behind(false),
+                Missed(false),
             ],
         ),
-        rule(Row::HoleBehind, &[Log, ANY, Flushed(false), Marked(false), Behind(true)]),
+        rule(Row::HoleBehind, &[Log, ANY, Flushed(false), Marked(false), Behind(true), Missed(false)]),
+        rule(Row::EndMissed, &[Log, ANY, Flushed(false), BeyondMark(false), Missed(true)]),
     ]
 };
 
@@ -133,8 +148,16 @@ impl Condition {
             Condition::Found(any) => any.contains(&facts.found),
             Condition::Flushed(flushed) => facts.flushed == flushed,
             Condition::Marked(marked) => (facts.clean != CleanMark::Absent) == marked,
-            Condition::BeyondMark(beyond) => (facts.clean == CleanMark::BelowStop || facts.behind) == beyond,
+            Condition::BeyondMark(beyond) => {
+                let is_beyond = match facts.clean {
+                    CleanMark::Absent => false,
+                    CleanMark::AtStop => facts.behind,
+                    CleanMark::BelowStop => true,
+                };
+                is_beyond == beyond
+            }
             Condition::Behind(behind) => facts.behind == behind,
+            Condition::Missed(missed) => (facts.holder == Holder::Member && facts.missed) == missed,
         }
     }
 
@@ -153,8 +176,9 @@ impl Condition {
                 "what has a segment's name is no plain file, or of a wrong length or place"
             }
             Condition::Older(Older::Missing) => "a segment that is not read is missing",
-            Condition::Older(Older::BadHeader) => {
-                "a segment that is not read has a damaged or another's header"
+            Condition::Older(Older::BadHeader) => "a segment that is not read has a damaged header",
+            Condition::Older(Older::Foreign) => {
+                "a segment that is not read has a whole header of another log, place, version or byte order"
             }
             Condition::Superblocks(Superblocks::Usable)
             | Condition::CopyRefused(false)
@@ -166,8 +190,10 @@ impl Condition {
             Condition::Flushed(false) => "not flushed",
             Condition::Marked(true) => "a clean mark",
             Condition::Marked(false) => "no clean mark",
-            Condition::BeyondMark(true) => "records beyond it",
-            Condition::BeyondMark(false) => "none beyond it",
+            Condition::BeyondMark(true) => "whole records beyond the clean mark",
+            Condition::BeyondMark(false) => "none beyond a clean mark",
+            Condition::Missed(true) => "a member that may have acknowledged more",
+            Condition::Missed(false) => "nothing missed",
             Condition::Behind(true) => "whole records behind the stop",
             Condition::Behind(false) => "none behind the stop",
         };
@@ -202,7 +228,7 @@ fn found_words(any: &[Found]) -> String {
 impl Row {
     /// Every row, in the table's order.
     #[must_use]
-    pub fn all() -> [Row; 23] {
+    pub fn all() -> [Row; 25] {
         TABLE.map(|rule| rule.row)
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::string::String;
+use std::vec;
 use std::vec::Vec;
 
 use super::*;
@@ -16,7 +17,7 @@ const SUPERBLOCKS: [Superblocks; 6] = [
 ];
 const HOLDERS: [Holder; 2] = [Holder::Lone, Holder::Member];
 const PLACES: [Place; 3] = [Place::Own, Place::Copy, Place::CopyToTakeOver];
-const OLDER: [Older; 3] = [Older::Whole, Older::Missing, Older::BadHeader];
+const OLDER: [Older; 4] = [Older::Whole, Older::Missing, Older::BadHeader, Older::Foreign];
 const FOUND: [Found; 10] = [
     Found::Blank,
     Found::Leftover,
@@ -33,43 +34,33 @@ const CLEAN: [CleanMark; 3] = [CleanMark::Absent, CleanMark::AtStop, CleanMark::
 const MODES: [OpenMode; 3] = [OpenMode::Strict, OpenMode::Tail, OpenMode::Salvage];
 
 fn all_facts() -> Vec<Facts> {
-    let mut all = Vec::new();
-    for superblocks in SUPERBLOCKS {
-        for holder in HOLDERS {
-            for place in PLACES {
-                for misfit in [false, true] {
-                    for older in OLDER {
-                        for found in FOUND {
-                            for clean in CLEAN {
-                                for (flushed, behind) in
-                                    [(false, false), (false, true), (true, false), (true, true)]
-                                {
-                                    all.push(Facts {
-                                        superblocks,
-                                        holder,
-                                        place,
-                                        misfit,
-                                        older,
-                                        found,
-                                        flushed,
-                                        clean,
-                                        behind,
-                                    });
-                                }
-                            }
-                        }
-                    }
-                }
-            }
-        }
+    let mut all = vec![Facts::SOUND];
+    /// Each of the facts so far with each value of one more.
+    fn with<T: Copy>(all: Vec<Facts>, values: &[T], set: impl Fn(&mut Facts, T)) -> Vec<Facts> {
+        let each = all.into_iter().flat_map(|facts| values.iter().map(move |value| (facts, *value)));
+        each.map(|(mut facts, value)| {
+            set(&mut facts, value);
+            facts
+        })
+        .collect()
     }
-    all
+    let both = [false, true];
+    all = with(all, &SUPERBLOCKS, |facts, value| facts.superblocks = value);
+    all = with(all, &HOLDERS, |facts, value| facts.holder = value);
+    all = with(all, &PLACES, |facts, value| facts.place = value);
+    all = with(all, &both, |facts, value| facts.misfit = value);
+    all = with(all, &OLDER, |facts, value| facts.older = value);
+    all = with(all, &FOUND, |facts, value| facts.found = value);
+    all = with(all, &CLEAN, |facts, value| facts.clean = value);
+    all = with(all, &both, |facts, value| facts.flushed = value);
+    all = with(all, &both, |facts, value| facts.behind = value);
+    with(all, &both, |facts, value| facts.missed = value)
 }
 
 #[test]
 fn exactly_one_row_matches_any_combination_of_facts() {
     let all = all_facts();
-    assert_eq!(all.len(), 6 * 2 * 3 * 2 * 3 * 10 * 3 * 4);
+    assert_eq!(all.len(), 6 * 2 * 3 * 2 * 4 * 10 * 3 * 8);
     let mut seen = HashSet::new();
     for facts in &all {
         let rows = table::TABLE.iter().filter(|rule| rule.matches(facts)).count();

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use tempfile::TempDir;
 use windlass_log::{
-    Action, Epoch, EpochHistory, Extent, Holder, Lag, LogId, Lsn, MemberId, Onward, OpenMode, RecordHeader,
-    RecordKind, Row, SEGMENT_BYTES_MIN, SEGMENT_HEADER_BYTES, Salt, Superblock,
+    Action, Class, Epoch, EpochHistory, Extent, Holder, Lag, LogId, Lsn, MemberId, Onward, OpenMode,
+    RecordHeader, RecordKind, Row, SEGMENT_BYTES_MIN, SEGMENT_HEADER_BYTES, Salt, Superblock,
 };
 
 use super::testlog::{AROUND, TestLog, founding, options};
@@ -64,6 +64,15 @@ impl Case {
                 bytes[copy..copy + encoded.len()].copy_from_slice(&encoded);
             }
         });
+    }
+
+    /// The same log as that of a group's member, which may have acknowledged so much.
+    fn as_member(self, acknowledged: u64) -> Case {
+        self.superblock(|superblock| {
+            superblock.configuration = b"three members".to_vec();
+            superblock.acknowledged = Lsn(acknowledged);
+        });
+        self
     }
 
     fn files(&self) -> BTreeMap<String, Vec<u8>> {
@@ -187,6 +196,11 @@ fn case(row: Row) -> Case {
             case.flip(&segment(0), 20);
             case
         }
+        Row::OlderSegmentForeign => {
+            let (case, _) = closed(150);
+            fs::copy(case.path(&segment(1)), case.path(&segment(0))).unwrap();
+            case
+        }
         Row::ForeignSegment => {
             let (case, starts) = closed(150);
             let last = starts.last().unwrap().0 / SEGMENT;
@@ -246,6 +260,10 @@ fn case(row: Row) -> Case {
             let (case, starts) = crashed(20);
             case.flip_record(starts[11]);
             case
+        }
+        Row::EndMissed => {
+            let (case, starts) = crashed(20);
+            case.as_member(starts[19].0 + 8192)
         }
     }
 }
@@ -336,20 +354,22 @@ rows! {
     d_7_a_segment_file_that_was_cut_short: SegmentMisfit,
     d_8_an_older_segment_is_missing: OlderSegmentMissing,
     d_9_an_older_segment_has_lost_its_header: OlderSegmentDamaged,
-    d_10_a_segment_that_belongs_elsewhere: ForeignSegment,
-    d_11_a_record_of_a_later_version: LaterVersion,
-    d_12_a_segment_that_follows_other_records: ChainBroken,
-    d_13_a_history_that_does_not_reach_back: HistoryGap,
-    d_14_no_history_though_there_was_a_log: HistoryLost,
-    d_15_a_member_that_nobody_has_led: NeverLed,
-    d_16_a_flushed_record_is_damaged: RecordDamaged,
-    d_17_a_segment_with_flushed_records_is_gone: SegmentLost,
-    d_18_records_behind_the_clean_mark: PastCleanMark,
-    d_19_closed_cleanly: CleanEnd,
-    d_20_a_crash_between_records: EndBlank,
-    d_21_a_crash_before_leftovers: EndLeftover,
-    d_22_a_torn_last_record: TornTail,
-    d_23_records_behind_a_hole: HoleBehind,
+    d_10_an_older_segment_belongs_elsewhere: OlderSegmentForeign,
+    d_11_a_segment_that_belongs_elsewhere: ForeignSegment,
+    d_12_a_record_of_a_later_version: LaterVersion,
+    d_13_a_segment_that_follows_other_records: ChainBroken,
+    d_14_a_history_that_does_not_reach_back: HistoryGap,
+    d_15_no_history_though_there_was_a_log: HistoryLost,
+    d_16_a_member_that_nobody_has_led: NeverLed,
+    d_17_a_flushed_record_is_damaged: RecordDamaged,
+    d_18_a_segment_with_flushed_records_is_gone: SegmentLost,
+    d_19_records_behind_the_clean_mark: PastCleanMark,
+    d_20_closed_cleanly: CleanEnd,
+    d_21_a_crash_between_records: EndBlank,
+    d_22_a_crash_before_leftovers: EndLeftover,
+    d_23_a_torn_last_record: TornTail,
+    d_24_records_behind_a_hole: HoleBehind,
+    d_25_a_members_log_ends_below_what_it_may_have_acknowledged: EndMissed,
 }
 
 #[test]
@@ -371,11 +391,13 @@ fn opens_as_the_table_says(row: Row) {
         let before = case.files();
         let action = row.action(mode, holder);
         // The strict mode reads every segment.
-        let older = matches!(row, Row::OlderSegmentMissing | Row::OlderSegmentDamaged);
-        let expected = if older && mode == OpenMode::Strict { Row::SegmentLost } else { row };
+        let expected = if mode == OpenMode::Strict { read_whole(row) } else { row };
         match case.open(mode) {
             Ok(opened) => {
-                assert!(matches!(action, Action::Open | Action::Cut), "{context}, {mode:?}: opened");
+                assert!(
+                    matches!(action, Action::Open | Action::Cut | Action::Repair),
+                    "{context}, {mode:?}: opened"
+                );
                 let cut = action == Action::Cut;
                 assert_eq!((opened.verdict.row, opened.cut), (expected, cut), "{context}, {mode:?}");
                 // The log as it was is gone.
@@ -391,6 +413,39 @@ fn opens_as_the_table_says(row: Row) {
 }
 
 #[test]
+fn a_members_log_opens_for_repair_where_the_table_says_so_and_is_refused_elsewhere() {
+    let mut repaired = 0;
+    for row in Row::all() {
+        let action = row.action(OpenMode::Tail, Holder::Member);
+        if row.class() != Class::Damage || row == Row::SuperblockMissing || row == Row::SuperblockDamaged {
+            assert_ne!(action, Action::Repair, "{row:?}");
+            continue;
+        }
+        let case = case(row);
+        let acknowledged = if row == Row::EndMissed { (1 << 20) + 8192 } else { 4096 };
+        let case = case.as_member(acknowledged);
+        let before = case.files();
+        match case.open(OpenMode::Tail) {
+            Ok(opened) => {
+                assert_eq!((action, opened.verdict.row), (Action::Repair, row), "{row:?}");
+                assert!(opened.tail <= opened.verdict.stop.lsn, "{row:?}");
+                let after = Inspection::open(disk(case.folder.path()), None).unwrap().superblock().clone();
+                assert!(
+                    after.acknowledged > opened.tail,
+                    "R-18: {row:?}: it neither leads nor votes with what it lost"
+                );
+                repaired += 1;
+            }
+            Err(error) => {
+                assert_eq!((action, error.row()), (Action::Refuse, Some(row)), "{error}");
+                assert!(case.files() == before, "{row:?}: a refusal changes nothing");
+            }
+        }
+    }
+    assert_eq!(repaired, 6);
+}
+
+#[test]
 fn every_row_is_read_by_salvage_as_the_table_says() {
     for row in Row::all() {
         let case = case(row);
@@ -401,18 +456,29 @@ fn every_row_is_read_by_salvage_as_the_table_says() {
         match inspection.and_then(|mut inspection| inspection.verify()) {
             Err(error) => assert_eq!(error.row(), Some(row), "{error}"),
             Ok(report) => {
-                // Looking reads all of it, and does not ask where the folder comes from.
-                let expected = if matches!(row, Row::OlderSegmentMissing | Row::OlderSegmentDamaged) {
-                    Row::SegmentLost
-                } else if row == Row::FolderCopied {
+                // Looking reads all of it, and does not ask where the folder comes from, nor what a member has answered for.
+                let expected = if row == Row::FolderCopied {
                     Row::NeverLed
+                } else if row == Row::EndMissed {
+                    Row::EndBlank
                 } else {
-                    row
+                    read_whole(row)
                 };
                 assert_eq!(report.verdict.row, expected);
             }
         }
         assert!(case.files() == before, "{row:?}");
+    }
+}
+
+/// What an older segment's row is to who reads all of the log.
+fn read_whole(row: Row) -> Row {
+    if row == Row::OlderSegmentForeign {
+        Row::ForeignSegment
+    } else if matches!(row, Row::OlderSegmentMissing | Row::OlderSegmentDamaged) {
+        Row::SegmentLost
+    } else {
+        row
     }
 }
 
