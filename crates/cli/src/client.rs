@@ -137,6 +137,8 @@ pub(crate) struct Standing {
     pub(crate) payload_bytes_max: Option<u64>,
     /// Batches that its backups refused, or that were lost with their connection, since its process began.
     pub(crate) void_batches: u64,
+    /// It lacks something that it may have acknowledged, and has it sent again by its peers.
+    pub(crate) damaged: bool,
     /// By whom it is kept out of the group, why, and what to do.
     pub(crate) kept_out: Vec<String>,
     /// What it counted of its windows since its process began.
@@ -497,6 +499,7 @@ mod tests {
             tail: 5000,
             payload_bytes_max: Some(1 << 20),
             void_batches: 3,
+            damaged: true,
             kept_out: vec!["by m1: because".into()],
             windows: Windows { binds: 600, allocated: 4, used_up: 2 },
         };

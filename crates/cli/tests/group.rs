@@ -268,6 +268,70 @@ fn what_is_appended_while_the_primary_is_killed_is_read_back_once_in_order_and_b
     assert_eq!(group.group(&["read", "--from", "99999999999"]).status.code(), Some(3));
 }
 
+/// Kinds 2 and 12, with real files: a member is killed, a byte of a cold segment flips and another segment is gone; started again it is repaired by its peers.
+#[test]
+fn kind_12_a_killed_member_whose_cold_segments_are_damaged_is_repaired_and_nothing_is_lost() {
+    let mut group = Group::init();
+    let config = std::fs::read_to_string(&group.config).unwrap();
+    let segment = |line: &str| line.starts_with("# segment_bytes");
+    let config: String = config
+        .lines()
+        .map(|line| if segment(line) { "segment_bytes = 65536\n".to_owned() } else { format!("{line}\n") })
+        .collect();
+    std::fs::write(&group.config, config).unwrap();
+    for number in 1..=3 {
+        group.start(number);
+    }
+    let primary = group.primary();
+    let mut want = Vec::new();
+    for round in 0..4 {
+        let text = lines(round * 4000, round * 4000 + 4000);
+        assert!(group.append(&text).success(), "{}", group.said(primary));
+        want.extend(text);
+    }
+    group.wait_even(Instant::now() + PATIENCE);
+    let victim = if primary == 3 { 1 } else { primary + 1 };
+    let tail = group.status()[victim - 1]["tail"].as_u64().unwrap();
+    assert!(tail > 6 * 65536, "{tail}");
+    group.kill(victim);
+    let folder = group.root.join(format!("m{victim}"));
+    let file = |number: u64| folder.join(format!("{:016x}.segment", number * 65536));
+    let mut bytes = std::fs::read(file(1)).unwrap();
+    bytes[30_000] ^= 1;
+    std::fs::write(file(1), bytes).unwrap();
+    std::fs::remove_file(file(3)).unwrap();
+    let verify = || windlass(&["log", "verify", folder.to_str().unwrap()]);
+    assert_eq!(verify().status.code(), Some(2), "{:?}", verify());
+
+    group.start(victim);
+    let deadline = Instant::now() + PATIENCE;
+    // By the opening the one that is gone, by the scrub the one that has changed.
+    while verify().status.code() == Some(2) || !group.said(victim).contains("is here again") {
+        assert!(Instant::now() < deadline, "{}\n{:?}", group.said(victim), verify());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(group.said(victim).contains("damage in what was on the medium"), "{}", group.said(victim));
+    let more = lines(16_000, 17_000);
+    assert!(group.append(&more).success());
+    want.extend(more);
+    group.wait_even(Instant::now() + PATIENCE);
+    assert!(group.status().iter().all(|row| row["damaged"] == false), "{:?}", group.status());
+    for number in 1..=3 {
+        let read = group.group(&["read", "--member", &number.to_string()]);
+        assert!(read.stdout == want, "m{number}: {} of {} bytes", read.stdout.len(), want.len());
+    }
+    // It may lead again.
+    let deadline = Instant::now() + PATIENCE;
+    while !group.group(&["hand-over", "--to", &victim.to_string()]).status.success() {
+        assert!(Instant::now() < deadline, "{}", group.said(victim));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    group.signal(victim, Signal::TERM);
+    assert_eq!(group.ended(victim), Some(0), "{}", group.said(victim));
+    let clean = verify();
+    assert!(clean.status.success(), "{clean:?}");
+}
+
 #[test]
 fn frames_are_appended_and_a_tenure_is_handed_over_on_demand() {
     let group = Group::started();

@@ -40,12 +40,13 @@ pub(super) fn run(group: &Group, json: bool) -> Result<(), Failure> {
                 why: standing.as_ref().err().map(ToString::to_string),
             })?,
             (Ok(s), false) => output.line(format_args!(
-                "{:<7} yes      {:<10} {:<9} {:<16} {}",
+                "{:<7} yes      {:<10} {:<9} {:<16} {}{}",
                 format!("m{}", member.number),
                 s.role,
                 s.epoch,
                 s.durable,
-                s.tail
+                s.tail,
+                if s.damaged { "  damaged: its peers send it again what it lacks" } else { "" }
             ))?,
             (Err(error), false) => {
                 output.line(format_args!("{:<7} no       ({error})", format!("m{}", member.number)))?;

@@ -186,6 +186,7 @@ impl Service {
             trimmed: status.trimmed.0,
             tail: status.tail.0,
             payload_bytes_max: log.map(|log| log.payload_bytes_max().min(PAYLOAD_BYTES_MAX as u64)),
+            damaged: status.damaged,
             kept_out: kept_out(&node.exclusions()),
             void_batches: group.void_batches,
             windows: Windows {
