@@ -950,6 +950,39 @@ fn kind_20_who_waits_for_a_segment_of_a_group_is_told_that_the_disk_is_full() {
     assert!(sim.stopped.is_empty(), "{:?}", sim.stopped);
 }
 
+/// A device that takes no more memory is told of like a disk that has no more room: at once, and not at the deadline.
+#[test]
+fn who_waits_for_a_segment_that_the_device_does_not_take_is_told_at_once_kind_58() {
+    let (mut sim, primary) = led(17);
+    let log = sim.members[primary].log.clone().unwrap();
+    sim.world.lock_up(true);
+    let mut records = (1u64 << 32..).map(|number| number.to_le_bytes().repeat(125));
+    let refused = records.find_map(|record| log.append(&record).err()).unwrap();
+    assert!(matches!(refused, AppendError::NotReady { .. }), "{refused}");
+    let wait = |sim: &mut Sim| {
+        let late = Instant::now() + Duration::from_secs(60);
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| log.append_wait_blocking(&[7; 1000], late));
+            std::thread::sleep(Duration::from_millis(30));
+            while !waiting.is_finished() {
+                sim.turn();
+            }
+            waiting.join().unwrap()
+        })
+    };
+    let answer = wait(&mut sim);
+    let Err(AppendError::NoSegment { cause, .. }) = &answer else { panic!("{answer:?}") };
+    assert!(cause.contains("ulimit -l"), "{cause}");
+    // Once it takes memory again, appends go on by themselves.
+    sim.world.lock_up(false);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !matches!(wait(&mut sim), Ok(_) | Err(AppendError::Sealed { .. })) {
+        assert!(Instant::now() < deadline, "still refused");
+    }
+    sim.settle();
+    assert!(sim.stopped.is_empty(), "{:?}", sim.stopped);
+}
+
 #[test]
 fn kind_20_where_all_disks_are_full_nobody_hands_over() {
     let (mut sim, primary) = led(15);

@@ -134,22 +134,7 @@ impl Progress {
     }
 
     pub(super) fn takeover(&self, takeover: &Takeover) {
-        let t = takeover;
-        let why = match t.fault {
-            Some(Fault::Kill) => "after the kill",
-            Some(Fault::Freeze) => "after the freeze",
-            Some(Fault::Command) | None => "after the primary was lost, which was not killed",
-        };
-        let flight = match t.unknown {
-            0 => String::from("nothing was in flight"),
-            unknown => {
-                format!("{unknown} in flight: {} were in its log, {} were sent again", t.found, t.sent_again)
-            }
-        };
-        self.say(&format!(
-            "{} is primary (epoch {}): first new record acknowledged {:.0} ms {why}; {flight}",
-            t.to, t.epoch, t.kill_to_commit_ms
-        ));
+        self.say(&told(takeover));
     }
 
     pub(super) fn back(&self, name: &str, fault: Fault, took: Duration) {
@@ -171,6 +156,34 @@ impl Progress {
             checked(*acknowledged)
         ));
     }
+}
+
+/// A takeover in a line.
+fn told(t: &Takeover) -> String {
+    let why = match t.fault {
+        Some(Fault::Kill) => "after the kill",
+        Some(Fault::Freeze) => "after the freeze",
+        Some(Fault::Command) | None => "after the primary was lost, which was not killed",
+    };
+    let flight = match t.unknown {
+        0 => String::from("nothing was in flight"),
+        unknown => {
+            // More than the window: those that were sent into the socket of a primary that stood still.
+            let with = if t.fault == Some(Fault::Freeze) {
+                " with those sent to it while it stood still"
+            } else {
+                ""
+            };
+            format!(
+                "{unknown} in flight{with}: {} were in the new primary's log, {} were sent again",
+                t.found, t.sent_again
+            )
+        }
+    };
+    format!(
+        "{} is primary (epoch {}): first new record acknowledged {:.0} ms {why}; {flight}",
+        t.to, t.epoch, t.kill_to_commit_ms
+    )
 }
 
 /// What the demo adds to the records that a deposed primary called committed.
@@ -301,6 +314,33 @@ mod tests {
     fn numbers_are_grouped_in_thousands() {
         let grouped: Vec<String> = [0, 7, 999, 1000, 12_345, 1_234_567].map(grouped).into();
         assert_eq!(grouped, ["0", "7", "999", "1,000", "12,345", "1,234,567"]);
+    }
+
+    #[test]
+    fn a_takeover_says_why_more_was_in_flight_than_the_window_has() {
+        let mut takeover = Takeover {
+            from: "m1".into(),
+            to: "m2".into(),
+            epoch: "e2.m2".into(),
+            killed: true,
+            fault: Some(Fault::Kill),
+            late: None,
+            unknown: 64,
+            found: 60,
+            sent_again: 4,
+            suspicion_ms: 400,
+            kill_to_commit_ms: 413.0,
+        };
+        let line = told(&takeover);
+        assert!(
+            line.ends_with("64 in flight: 60 were in the new primary's log, 4 were sent again"),
+            "{line}"
+        );
+        (takeover.fault, takeover.unknown) = (Some(Fault::Freeze), 128);
+        let line = told(&takeover);
+        assert!(line.contains("128 in flight with those sent to it while it stood still: 60"), "{line}");
+        takeover.unknown = 0;
+        assert!(told(&takeover).ends_with("nothing was in flight"));
     }
 
     #[test]

@@ -75,7 +75,7 @@ use self::staging::Staging;
 use crate::clock::Clock;
 use crate::commit::{Failure, Level, Stopped};
 use crate::control::{ControlPlane, Exclusion, Frame, Purpose};
-use crate::log::Log;
+use crate::log::{Log, NoSegment};
 use crate::metrics::Meters;
 
 /// Completions taken in one turn.
@@ -259,6 +259,8 @@ pub struct Driver<F: Fabric, D: Disk, C, N, X> {
     options: DriverOptions,
     stopped: Option<StopReason>,
     news: News,
+    /// Why the device does not take the next segment.
+    segment_refused: Option<String>,
     /// The peers that are kept out, as they were when that was decided.
     excluded: BTreeMap<MemberId, Refusal>,
 }
@@ -423,6 +425,7 @@ where
             news: News::new(&options.config, now),
             options,
             stopped: None,
+            segment_refused: None,
             excluded: BTreeMap::new(),
         };
         driver.opened_damaged(damage);
@@ -748,7 +751,7 @@ where
         }
         self.local.prepared(result, now);
         if let Some(log) = &self.log {
-            log.set_prepare_failure(self.local.prepare_failure().cloned());
+            log.set_prepare_failure(self.local.prepare_failure().cloned().map(NoSegment::Make));
         }
         self.install_segments();
     }
@@ -764,13 +767,22 @@ where
                         return;
                     }
                 }
-                Err(SegmentError::NotReady { .. }) => return,
-                Err(error) => {
-                    warn!(self.options.logger, "a segment can't be used"; "segment" => next, "cause" => %error);
-                    return;
-                }
+                Err(SegmentError::NotReady { .. }) => break,
+                Err(error) => return self.segment_refused(next, error.to_string()),
             }
         }
+        self.segment_refused = None;
+    }
+
+    /// The device does not take a segment that is there: whoever waits for it is told at once, as of one that can't be made. It is tried again at each append.
+    fn segment_refused(&mut self, segment: u64, cause: String) {
+        if self.segment_refused.as_ref() != Some(&cause) {
+            warn!(self.options.logger, "a segment can't be used"; "segment" => segment, "cause" => &cause);
+        }
+        if let Some(log) = &self.log {
+            log.set_prepare_failure(Some(NoSegment::Unusable(cause.clone())));
+        }
+        self.segment_refused = Some(cause);
     }
 
     fn take_requests(&mut self) -> bool {

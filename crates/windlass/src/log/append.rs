@@ -8,6 +8,7 @@ use windlass_log::{Appended, Lsn, RecordKind, ReserveError};
 use windlass_store::PrepareError;
 
 use super::Log;
+use super::helper::NoSegment;
 use super::shared::OnMedia;
 use super::wait::{Commit, SegmentNews};
 use crate::commit::{self, CommitError, Committed, Level, Who, thread_waker, wait_blocking, wait_in_crowd};
@@ -270,16 +271,17 @@ impl Log {
                         meters.pool_misses.add(1);
                         AppendError::NotReady { needed }
                     }
-                    Some(failure @ PrepareError::Full { .. }) => {
+                    Some(NoSegment::Make(failure @ PrepareError::Full { .. })) => {
                         AppendError::DiskFull { needed, cause: failure.to_string() }
                     }
                     // No room for a name is no room.
-                    Some(PrepareError::Disk(error)) if error.is_full() => {
+                    Some(NoSegment::Make(PrepareError::Disk(error))) if error.is_full() => {
                         AppendError::DiskFull { needed, cause: error.to_string() }
                     }
-                    Some(failure @ (PrepareError::Store(_) | PrepareError::Disk(_))) => {
+                    Some(NoSegment::Make(failure @ (PrepareError::Store(_) | PrepareError::Disk(_)))) => {
                         AppendError::NoSegment { needed, cause: failure.to_string() }
                     }
+                    Some(NoSegment::Unusable(cause)) => AppendError::NoSegment { needed, cause },
                 }
             }
         }

@@ -39,8 +39,19 @@ pub(crate) struct Helper {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Why the last segment could not be made.
-    failure: Option<PrepareError>,
+    /// Why the next segment is not there.
+    failure: Option<NoSegment>,
+}
+
+/// Why the next segment is not there for appends.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub(crate) enum NoSegment {
+    /// It could not be made.
+    #[error(transparent)]
+    Make(PrepareError),
+    /// It is there, and can't be used: the device of a group's primary does not take it, say.
+    #[error("{0}")]
+    Unusable(String),
 }
 
 #[derive(Debug, Default)]
@@ -69,13 +80,13 @@ pub enum Step {
 }
 
 impl Helper {
-    /// Why the last segment could not be made, if it couldn't.
-    pub(crate) fn failure(&self) -> Option<PrepareError> {
+    /// Why the next segment is not there, if it failed.
+    pub(crate) fn failure(&self) -> Option<NoSegment> {
         locked(&self.state).failure.clone()
     }
 
-    /// Forgets, or notes, why the last segment could not be made. Who waits has to be told of a failure: [`Shared::note_prepared`].
-    fn set_failure(&self, failure: Option<PrepareError>) {
+    /// Forgets, or notes, why the next segment is not there. Who waits has to be told of a failure: [`Shared::note_prepared`].
+    fn set_failure(&self, failure: Option<NoSegment>) {
         locked(&self.state).failure = failure;
     }
 
@@ -118,7 +129,7 @@ impl Helper {
 impl Shared {
     /// Notes whether segments can be made. Who waits for one in `tenure` hears of a failure at once: the ready mark may never move again.
     /// To be called with no lock held, as it runs wakers.
-    pub(crate) fn note_prepared(&self, tenure: &Tenure, failure: Option<PrepareError>) {
+    pub(crate) fn note_prepared(&self, tenure: &Tenure, failure: Option<NoSegment>) {
         let has_failed = failure.is_some();
         // Before they are woken: who looks after that finds it.
         self.helper.set_failure(failure);
@@ -175,6 +186,7 @@ impl Shared {
                 return Step::Idle;
             }
             Err(error @ (PrepareError::Full { .. } | PrepareError::Disk(_))) => {
+                let error = NoSegment::Make(error);
                 if self.helper.failure().as_ref() != Some(&error) {
                     warn!(self.logger, "no segment could be made; appends will be refused when the ready ones are full";
                         "folder" => %self.folder.display(), "cause" => %error);

@@ -28,6 +28,7 @@ use std::sync::Arc;
 
 pub use append::Reservation;
 pub(crate) use change::check_member_trim;
+pub(crate) use helper::NoSegment;
 pub use helper::Step;
 pub(crate) use media::{Cursor, Reading};
 pub(crate) use open::random_surroundings;

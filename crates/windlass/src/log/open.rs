@@ -12,10 +12,10 @@ pub use windlass_store::Surroundings;
 use windlass_store::disk::{Disk, Errno, RealDisk};
 use windlass_store::{DiskCall, DiskError, Founding, OpenCutError, Opened, Store, UnsafeFilesystem, Vouch};
 
-use super::Log;
 use super::media::Media;
 use super::shared::{Fixed, OnMedia, Shared, Standing, locked};
 use super::tenure::{Tenure, Watermarks};
+use super::{Log, NoSegment};
 use crate::clock::{Clock, MonotonicClock};
 use crate::error::{CloseError, CreateError, OpenError};
 use crate::metrics::Meters;
@@ -325,8 +325,8 @@ impl Log {
         self.shared.raise_limit();
     }
 
-    /// Why the next segment can't be made, for the errors of appends and for those that wait for it.
-    pub(crate) fn set_prepare_failure(&self, failure: Option<windlass_store::PrepareError>) {
+    /// Why the next segment is not there, for the errors of appends and for those that wait for it.
+    pub(crate) fn set_prepare_failure(&self, failure: Option<NoSegment>) {
         self.shared.note_prepared(&self.tenure, failure);
     }
 }

@@ -50,6 +50,8 @@ struct State {
     /// How far each region was asked to be brought in.
     prefetched: BTreeMap<u64, Range<u64>>,
     ahead: Ahead,
+    /// Whether no further memory can be registered.
+    is_locked_up: bool,
 }
 
 /// Bytes written into mapped files, by whether the owner had asked to bring them in.
@@ -195,6 +197,7 @@ impl World {
             queues: BTreeMap::new(),
             prefetched: BTreeMap::new(),
             ahead: Ahead::default(),
+            is_locked_up: false,
         })))
     }
 
@@ -203,6 +206,11 @@ impl World {
     }
 
     /// What was written into mapped files so far.
+    /// From now on the limit on locked memory is reached, or is not any more.
+    pub(crate) fn lock_up(&self, is_locked_up: bool) {
+        self.state().is_locked_up = is_locked_up;
+    }
+
     pub(crate) fn ahead(&self) -> Ahead {
         self.state().ahead
     }
@@ -501,6 +509,9 @@ impl Fabric for WorldFabric {
             return Err(RegisterError::AccessCombination);
         }
         let mut state = self.world.state();
+        if state.is_locked_up {
+            return Err(RegisterError::MemoryLockLimit { bytes: memory.len(), limit_bytes: 8 << 20 });
+        }
         let is_written = access.contains(Access::LOCAL_WRITE) || access.contains(Access::WINDOW_BIND);
         if state.files == Files::Staged && memory.backing() == Backing::MappedFile && is_written {
             return Err(RegisterError::StagedImageWanted);
