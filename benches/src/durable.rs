@@ -21,7 +21,8 @@ const FILE_BYTES: u64 = 64 << 20;
 const WAYS: [Way; 4] = [Way::SmallFoliosMsync, Way::DirectZerosMsync, Way::PwriteFdatasync, Way::DirectDsync];
 const COMMITTERS: [usize; 4] = [1, 4, 16, 64];
 
-/// One durable append at a time. Raw and measured operations alternate one by one.
+/// One durable append at a time. Raw and measured operations alternate one by one, and who begins changes from turn to turn, so that nobody always
+/// comes behind the same one.
 pub(crate) fn alone(settings: &Settings) -> Result<Report, BenchError> {
     let folder = settings.folder()?;
     let disk = RealDisk::open(folder.path()).during("opening the folder")?;
@@ -42,9 +43,12 @@ pub(crate) fn alone(settings: &Settings) -> Result<Report, BenchError> {
         let _committed = log.commit_blocking(appended.end, Level::Durable).during("committing")?;
         Ok(())
     }));
+    rest(&log, settings);
     for _ in 0..settings.rounds() {
-        for _ in 0..settings.choose(400, 20) {
-            for contender in &mut contenders {
+        for turn in 0..settings.choose(400, 20) {
+            let first = turn % contenders.len();
+            let (behind, front) = contenders.split_at_mut(first);
+            for contender in front.iter_mut().chain(behind) {
                 contender.once(&disk)?;
             }
         }
@@ -68,6 +72,15 @@ pub(crate) fn alone(settings: &Settings) -> Result<Report, BenchError> {
         report.judge("bytes that reach the device per durable 256 B append", Target::AtMost(8192.0), ours);
     }
     Ok(report)
+}
+
+/// Waits until the log has made the segments that it keeps ready: filling them with zeros is no part of an append.
+fn rest(log: &Log, settings: &Settings) {
+    let mut made = u64::MAX;
+    while !settings.quick && made != log.metrics().segments_made {
+        made = log.metrics().segments_made;
+        std::thread::sleep(Duration::from_millis(700));
+    }
 }
 
 /// One way to make a record durable, with what it took in this round and in the rounds before.
@@ -113,6 +126,7 @@ pub(crate) fn committers(settings: &Settings) -> Result<Report, BenchError> {
     let put_plain = || plain.put(&record).during("the plain group commit");
     let put_ours = || put(&log, &record);
     let mut report = Report::default();
+    rest(&log, settings);
     for committers in COMMITTERS {
         let name = |who: &str| format!("{who}, {committers} committers");
         let (plain_name, ours_name) = (name("pwrite + fdatasync"), name("windlass"));

@@ -37,8 +37,8 @@ impl<D: Disk> Store<D> {
         }
         self.vouch()?;
         let _turn = locked(&self.flushing);
-        // While this waited for its turn a flush may have failed, or covered it.
-        self.usable()?;
+        // While this waited for its turn a flush may have failed, or covered it. It is still the same process.
+        self.going_on()?;
         let from = self.persisted().lsn();
         if from >= upto {
             return Ok(self.persisted());

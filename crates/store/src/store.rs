@@ -360,14 +360,17 @@ impl<D: Disk> Store<D> {
 
     /// Whether durable work may go on.
     pub(crate) fn usable(&self) -> Result<(), StoreError> {
+        self.going_on()?;
+        let process = self.disk.process_id();
+        if process == self.opener { Ok(()) } else { Err(StoreError::Forked { process, opener: self.opener }) }
+    }
+
+    /// Neither failed nor closed.
+    pub(crate) fn going_on(&self) -> Result<(), StoreError> {
         if let Some(failed) = self.failure() {
             return Err(failed.into());
         }
-        if self.closed.load(Ordering::Acquire) {
-            return Err(StoreError::Closed);
-        }
-        let process = self.disk.process_id();
-        if process == self.opener { Ok(()) } else { Err(StoreError::Forked { process, opener: self.opener }) }
+        if self.closed.load(Ordering::Acquire) { Err(StoreError::Closed) } else { Ok(()) }
     }
 
     /// Ends this opening: the first failure counts, also for those that failed later for another reason.

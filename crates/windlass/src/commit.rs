@@ -285,43 +285,24 @@ pub(crate) enum Who {
 /// Who a watermark's advance covers: out of the queue, not yet woken.
 #[derive(Debug, Default)]
 #[must_use = "they sleep until they are woken"]
-pub(crate) struct Covered {
+pub(crate) struct Covered<'a> {
     by_end: BTreeMap<(Lsn, u64), Waiter>,
-    committers: usize,
-    crowd: usize,
+    /// Threads by the bits of their cohorts.
+    crowd: Option<(&'a Crowd, u32)>,
 }
 
-impl Covered {
-    /// How many threads of a crowd were woken.
-    pub(crate) fn crowd(&self) -> usize {
-        self.crowd
-    }
-
-    /// How many committers are among them.
-    pub(crate) fn committers(&self) -> usize {
-        self.committers
-    }
-
-    /// Wakes them, lowest LSN first.
-    pub(crate) fn wake(self) {
+impl Covered<'_> {
+    /// Wakes them, the threads together, then the others, lowest LSN first. How many threads were woken.
+    pub(crate) fn wake(self) -> usize {
+        let woken = self.crowd.map_or(0, |(crowd, bits)| crowd.wake(bits));
         self.by_end.into_values().for_each(Waiter::wake);
+        woken
     }
 }
 
 /// A place in a [`Watch`]'s queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Ticket(Lsn, u64);
-
-/// Who has to be told that a flush is wanted.
-#[derive(Debug)]
-pub(crate) enum Next {
-    /// Nobody waits.
-    Nobody,
-    /// Futures wait: they can't flush themselves.
-    FlushThread,
-    /// A parked thread that will lead the next flush.
-    Thread(Waker),
-}
 
 impl Watch {
     pub(crate) fn new(at: Lsn) -> Watch {
@@ -360,22 +341,21 @@ impl Watch {
 
     /// Moves the watermark up to `to` (never down) and hands back exactly who is covered, still to be woken. After
     /// [`Watch::stop`] it does nothing.
-    pub(crate) fn advance(&self, to: Lsn) -> Covered {
+    pub(crate) fn advance(&self, to: Lsn) -> Covered<'_> {
         let mut queue = self.lock();
         if self.stopped.get().is_some() || to <= self.value() {
             return Covered::default();
         }
         self.value.store(to.0, Ordering::Release);
-        let crowd = self.crowd.advanced(to);
+        let crowd = Some((&self.crowd, self.crowd.advanced(to)));
         if queue.by_end.is_empty() {
             return Covered { crowd, ..Covered::default() };
         }
         let rest = queue.by_end.split_off(&(Lsn(to.0.saturating_add(1)), 0));
         let by_end = std::mem::replace(&mut queue.by_end, rest);
-        let before = queue.committers();
         by_end.values().for_each(|waiter| queue.count(waiter.who, false));
         self.waiting.store(queue.committers(), Ordering::Relaxed);
-        Covered { by_end, committers: before - queue.committers(), crowd }
+        Covered { by_end, crowd }
     }
 
     /// The watermark never moves again, and everyone gets `why`, now and later. The first reason stays.
@@ -452,14 +432,25 @@ impl Watch {
         !self.lock().by_end.is_empty()
     }
 
-    /// Who should lead the next flush.
-    pub(crate) fn next(&self) -> Next {
-        let queue = self.lock();
-        if queue.futures > 0 {
-            return Next::FlushThread;
-        }
-        let first = queue.by_end.values().find(|waiter| waiter.who == Who::Thread);
-        first.map_or(Next::Nobody, |first| Next::Thread(first.waker.clone()))
+    /// How many futures wait.
+    pub(crate) fn futures(&self) -> usize {
+        self.lock().futures
+    }
+
+    /// To be called before looking at the watermark; what it answers goes to [`Watch::sleep`].
+    pub(crate) fn look(&self) -> u32 {
+        self.crowd.look()
+    }
+
+    /// Sleeps on this thread until the watermark may have reached `end`, or has moved since `looked`, or [`Watch::rouse_one`] chose this thread. May
+    /// return early.
+    pub(crate) fn sleep(&self, looked: u32, end: Lsn, deadline: Option<Instant>) {
+        self.crowd.sleep(looked, end, deadline);
+    }
+
+    /// Wakes one of the threads that sleep.
+    pub(crate) fn rouse_one(&self) {
+        self.crowd.rouse_one();
     }
 }
 
@@ -564,14 +555,14 @@ pub(crate) fn wait_in_crowd(
     deadline: Option<Instant>,
 ) -> Result<(), CommitError> {
     loop {
-        let looked = watch.crowd.look();
+        let looked = watch.look();
         if let Some(answer) = watch.answer(end) {
             return answer;
         }
         if deadline.is_some_and(|d| Instant::now() >= d) {
             return Err(CommitError::Deadline { end, level });
         }
-        watch.crowd.sleep(looked, end, deadline);
+        watch.sleep(looked, end, deadline);
     }
 }
 
@@ -633,15 +624,13 @@ mod tests {
                     .is_some()
             );
         }
-        let covered = watch.advance(Lsn(100 + 4 * 8));
-        assert_eq!(covered.committers(), 4);
-        covered.wake();
+        watch.advance(Lsn(100 + 4 * 8)).wake();
         let woken: Vec<_> = wakers.iter().map(|(c, _)| c.0.load(Ordering::Relaxed)).collect();
         assert_eq!(woken, [1, 1, 1, 1, 0, 0, 0, 0, 0, 0]);
         assert_eq!(watch.waiting(), 6);
-        assert_eq!(watch.advance(Lsn(104)).committers(), 0, "never back");
+        assert_eq!(watch.advance(Lsn(104)).by_end.len(), 0, "never back");
         assert_eq!(watch.value(), Lsn(132));
-        assert!(matches!(watch.next(), Next::FlushThread));
+        assert_eq!(watch.futures(), 3);
     }
 
     #[test]
@@ -652,7 +641,7 @@ mod tests {
         let failure = Failure::Flush { start: Lsn(100), end: Lsn(200), cause: "EIO".into() };
         watch.stop(Stopped::Failed(failure.clone()));
         assert_eq!(counted.0.load(Ordering::Relaxed), 1);
-        assert_eq!(watch.advance(Lsn(300)).committers(), 0);
+        assert_eq!(watch.advance(Lsn(300)).by_end.len(), 0);
         assert_eq!(watch.value(), Lsn(100));
         let want = CommitError::Failed { end: Lsn(200), failure };
         assert_eq!(wait_blocking(&watch, Lsn(200), Level::Local, Who::Thread, None), Err(want.clone()));
@@ -671,7 +660,7 @@ mod tests {
         assert_eq!(watch.waiting(), 1, "polling twice holds one place");
         drop(future);
         assert_eq!(watch.waiting(), 0);
-        assert!(matches!(watch.next(), Next::Nobody));
+        assert_eq!(watch.futures(), 0);
     }
 
     #[test]
@@ -705,11 +694,9 @@ mod tests {
         let (counted, waker) = counted();
         assert!(watch.register(Lsn(8), None, &waker, Who::Observer).is_some());
         assert_eq!(watch.waiting(), 0);
-        assert!(matches!(watch.next(), Next::Nobody));
+        assert_eq!(watch.futures(), 0);
         assert!(watch.is_watched());
-        let covered = watch.advance(Lsn(16));
-        assert_eq!(covered.committers(), 0);
-        covered.wake();
+        watch.advance(Lsn(16)).wake();
         assert_eq!(counted.0.load(Ordering::Relaxed), 1);
     }
 

@@ -4,8 +4,8 @@
 //! *cohort*, the records of one turn of the drain, and an advance wakes the cohorts that it covers. Waking each by itself
 //! costs a system call and, on an idle processor, an interrupt for each; waking all costs those whom it does not cover as much.
 //!
-//! Invariants: nobody sleeps on a word that has changed since it looked at the watermark; a cohort that is covered in part is woken whole,
-//! and who is not covered sleeps again.
+//! Invariants: nobody sleeps on a word that has changed since it looked at the watermark; the word changes before a cohort is forgotten, so
+//! that who takes its bit after that does not sleep; a cohort that is covered in part is woken whole, and who is not covered sleeps again.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
@@ -103,22 +103,33 @@ impl Crowd {
         self.threads.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// The watermark has reached `to`, which who looks from here on sees. How many were woken.
-    pub(super) fn advanced(&self, to: Lsn) -> usize {
-        let bits = self.cohorts().pass(to);
-        self.wake(bits)
+    /// The watermark has reached `to`, which who looks from here on sees. Whom to [`Crowd::wake`].
+    pub(super) fn advanced(&self, to: Lsn) -> u32 {
+        self.word.fetch_add(1, Ordering::SeqCst);
+        self.cohorts().pass(to)
+    }
+
+    /// Wakes who sleeps with one of these bits. How many were woken.
+    pub(super) fn wake(&self, bits: u32) -> usize {
+        self.wake_some(bits, u32::MAX >> 1)
     }
 
     /// The watermark has stopped.
     pub(super) fn stopped(&self) {
+        self.word.fetch_add(1, Ordering::SeqCst);
         self.wake(u32::MAX);
     }
 
-    fn wake(&self, bits: u32) -> usize {
+    /// Wakes one of those who sleep, if any does. Who is about to sleep looks again.
+    pub(super) fn rouse_one(&self) {
         self.word.fetch_add(1, Ordering::SeqCst);
+        self.wake_some(u32::MAX, 1);
+    }
+
+    fn wake_some(&self, bits: u32, count_max: u32) -> usize {
         let Some(bits) = NonZeroU32::new(bits).filter(|_| self.threads() > 0) else { return 0 };
         // It fails for no word of this process.
-        futex::wake_bitset(&self.word, futex::Flags::PRIVATE, u32::MAX >> 1, bits).unwrap_or(0)
+        futex::wake_bitset(&self.word, futex::Flags::PRIVATE, count_max, bits).unwrap_or(0)
     }
 }
 
@@ -155,6 +166,18 @@ mod tests {
         assert_eq!(bit(200), second, "who sleeps keeps its bit");
         let passed = crowd.cohorts().pass(Lsn(250));
         assert_eq!(passed, second | third, "the open cohort is covered in part");
+    }
+
+    /// Else it would sleep with the bit of a cohort that is still to come, and what covers it has been.
+    #[test]
+    fn who_takes_its_bit_after_the_advance_that_covers_it_finds_the_word_changed() {
+        let crowd = Crowd::default();
+        let looked = crowd.look();
+        let bits = crowd.advanced(Lsn(100));
+        let late = crowd.cohorts().bit_of(Lsn(100));
+        crowd.drained(Lsn(200));
+        assert!(bits & late != 0 || crowd.look() != looked);
+        crowd.sleep(looked, Lsn(100), None);
     }
 
     /// While a flush takes as long as many turns of the drain, who sleeps by then keeps the bit that it went to sleep with.

@@ -176,13 +176,11 @@ where
             let marks = &lead.tenure.watermarks;
             marks.replicated.advance(replicated).wake();
             let before = self.port.begin_gathering();
-            let covered = marks.durable.advance(durable);
-            let woken = u64::try_from(covered.crowd()).unwrap_or(0);
+            let woken = u64::try_from(marks.durable.advance(durable).wake()).unwrap_or(0);
             let gathers = woken >= GATHER_MIN && marks.replicated.waiting() == 0;
             // They need longer to come back than the next turn needs to begin: without them it would flush a group of a few.
             self.gather_until_ns = gathers.then(|| self.now() + (self.flush_mean_ns / 2).min(GATHER_NS_MAX));
             self.port.gather_until(if gathers { before + woken } else { 0 });
-            covered.wake();
         }
         self.port.publish(replicated, durable);
     }

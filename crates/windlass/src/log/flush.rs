@@ -1,24 +1,31 @@
 //! Group commit: who flushes, and for whom.
 //!
 //! Leader–follower without a thread of its own: a blocking committer that finds nobody flushing leads (drains, flushes,
-//! wakes everyone its flush covered); others queue in the [`Watch`] of the persisted watermark. A hop to another thread would
-//! cost more than the flush. Futures can't flush, so a flush thread leads for them.
+//! wakes everyone its flush covered); others sleep on one word of the persisted watermark's [`Watch`] and are woken together. A hop to
+//! another thread would cost more than the flush. Futures can't flush, so a flush thread leads for them.
+//!
+//! ```text
+//!           full, or nobody is expected
+//!  FREE ──────────────────────────────────► FLUSHING ──► FREE, those whom it covered are woken
+//!    └────► GATHERING ─────────────────────────▲
+//!           until the last one comes, who flushes, or the time is over
+//! ```
 //!
 //! Groups really fill: followers that were just woken need longer to come back with their next append than the next leader
-//! needs to start, so a leader whose predecessor served n commits lets arrivals register first, until n are there again
-//! or half the time of a flush has passed. Behind a group of one nobody waits, so a lone committer never does, and a
-//! prediction that fails once is not made again.
+//! needs to start. So after a flush as many are expected as it served and as came meanwhile; the first who comes lets the group form, and
+//! the last who is expected flushes at once, whoever it is. After the time of a flush the first does so, and for a while only as many
+//! are expected as the flush before served. Behind a group of one nobody is expected, so a lone committer never waits.
 //!
 //! Invariants: one flush at a time; `persisted` advances to what was sampled before the flush, never further; the first
 //! error is final for this opening and reaches everyone, now and later (kind 24). DESIGN.md section 5.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use windlass_log::Lsn;
 
-use crate::commit::{self, CommitError, Failure, Level, Next, Stopped, Watch, Who};
+use crate::commit::{self, CommitError, Failure, Level, Stopped, Watch};
 use crate::metrics::Meters;
 
 /// What a flush is made of. The log's own; a fake in tests.
@@ -38,16 +45,33 @@ pub(crate) trait Medium {
 
 /// The longest a leader waits for its group to form, however slow the device.
 const GATHER_MAX: Duration = Duration::from_millis(2);
+/// For how many flushes nobody is expected but as many as the last one served, once others were in vain.
+const DOUBTS: u64 = 16;
 /// How long a committer sleeps that waits for another producer to publish.
 const UNPUBLISHED_PAUSE: Duration = Duration::from_micros(50);
+
+/// Nobody flushes.
+const FREE: u8 = 0;
+/// Somebody lets a group form. Whoever makes it full flushes.
+const GATHERING: u8 = 1;
+/// Somebody flushes.
+const FLUSHING: u8 = 2;
 
 /// The one place where flushes are led from.
 #[derive(Debug)]
 pub(crate) struct Gate {
     persisted: Arc<Watch>,
-    leading: AtomicBool,
-    /// Commits that the last flush served.
-    last_group: AtomicUsize,
+    lead: AtomicU8,
+    /// Commits that have asked for a flush.
+    arrivals: AtomicU64,
+    /// How many had when the last flush for commits began.
+    served: AtomicU64,
+    /// The highest end that was asked for.
+    wanted: AtomicU64,
+    /// Commits that the next flush is to serve.
+    expected: AtomicU64,
+    /// For how many flushes more only as many are expected as the last one served.
+    doubts: AtomicU64,
     /// How long a flush takes, a running mean in nanoseconds.
     flush_ns: AtomicU64,
     thread: FlushThread,
@@ -99,7 +123,7 @@ impl Drop for Lead<'_> {
             let cause = "the flush panicked".into();
             self.gate.persisted.stop(Stopped::Failed(Failure::Store { what: "a flush", cause }));
         }
-        self.gate.leading.store(false, Ordering::SeqCst);
+        self.gate.lead.store(FREE, Ordering::SeqCst);
     }
 }
 
@@ -107,8 +131,12 @@ impl Gate {
     pub(crate) fn new(persisted: Arc<Watch>, meters: Arc<Meters>) -> Gate {
         Gate {
             persisted,
-            leading: AtomicBool::new(false),
-            last_group: AtomicUsize::new(1),
+            lead: AtomicU8::new(FREE),
+            arrivals: AtomicU64::new(0),
+            served: AtomicU64::new(0),
+            wanted: AtomicU64::new(0),
+            expected: AtomicU64::new(1),
+            doubts: AtomicU64::new(0),
             flush_ns: AtomicU64::new(0),
             thread: FlushThread::default(),
             meters,
@@ -123,46 +151,97 @@ impl Gate {
         level: Level,
         deadline: Option<Instant>,
     ) -> Result<(), CommitError> {
-        let waker = commit::thread_waker();
-        let mut ticket = None;
+        if let Some(answer) = self.persisted.answer(end) {
+            return answer;
+        }
+        self.arrive(end);
+        // Since when this thread lets a group form, and until when.
+        let mut gathering: Option<(Instant, Instant)> = None;
         loop {
-            if let Some(answer) = self.persisted.answer(end) {
+            let looked = self.persisted.look();
+            let answer = self.persisted.answer(end);
+            let answer = answer.or_else(|| {
+                let is_late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
+                is_late.then_some(Err(CommitError::Deadline { end, level }))
+            });
+            if let Some(answer) = answer {
+                let stopped = gathering.is_some() && self.turn(GATHERING, FREE);
+                if stopped || answer.is_err() {
+                    self.hand_over();
+                }
                 return answer;
             }
-            if deadline.is_some_and(|d| Instant::now() >= d) {
-                if let Some(ticket) = ticket {
-                    self.persisted.cancel(ticket);
+            let lead = self.lead.load(Ordering::SeqCst);
+            let is_full = || self.is_full();
+            let may_flush = match lead {
+                FREE if is_full() => self.turn(FREE, FLUSHING),
+                FREE => {
+                    if self.turn(FREE, GATHERING) {
+                        let now = Instant::now();
+                        gathering = Some((now, now + self.gather_max()));
+                    }
+                    continue;
                 }
+                GATHERING => match gathering {
+                    Some(_) if is_full() => self.turn(GATHERING, FLUSHING),
+                    Some((_, until)) if Instant::now() >= until => {
+                        self.doubts.store(DOUBTS, Ordering::SeqCst);
+                        self.turn(GATHERING, FLUSHING)
+                    }
+                    Some(_) => {
+                        std::thread::yield_now();
+                        continue;
+                    }
+                    None => is_full() && self.turn(GATHERING, FLUSHING),
+                },
+                _ => false,
+            };
+            if let Some((since, _)) = gathering.take() {
+                self.meters.group_wait_ns.record(nanos(since.elapsed()));
+            }
+            if may_flush {
+                let led = self.flush(medium, None, Lead::new(self));
                 self.hand_over();
-                return Err(CommitError::Deadline { end, level });
-            }
-            if !self.leading.load(Ordering::SeqCst) {
-                if let Some(ticket) = ticket.take() {
-                    self.persisted.cancel(ticket);
-                }
-                match self.lead(medium, 1) {
+                if led == Led::Nothing {
                     // Another producer has not published yet.
-                    Led::Nothing => commit::park(deadline, Some(UNPUBLISHED_PAUSE)),
-                    Led::Flushed | Led::Busy => {}
+                    commit::park(deadline, Some(UNPUBLISHED_PAUSE));
                 }
-                continue;
-            }
-            ticket = self.persisted.register(end, ticket, &waker, Who::Thread);
-            // Who leads looks at the queue after giving up leadership; we look at leadership after joining the queue.
-            if ticket.is_some() && self.leading.load(Ordering::SeqCst) {
-                commit::park(deadline, None);
+            } else if lead != FREE {
+                self.persisted.sleep(looked, end, deadline);
             }
         }
     }
 
-    /// Leads one flush, if nobody else does. `own` is 1 if the caller is a committer itself, 0 if it only serves others.
-    pub(crate) fn lead(&self, medium: &impl Medium, own: usize) -> Led {
-        if self.leading.swap(true, Ordering::SeqCst) {
+    /// Somebody asks for everything below `end`.
+    fn arrive(&self, end: Lsn) {
+        self.wanted.fetch_max(end.0, Ordering::SeqCst);
+        self.arrivals.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Whether as many wait for the next flush as the last one served. Behind a group of one nobody else is expected.
+    fn is_full(&self) -> bool {
+        let expected = self.expected.load(Ordering::SeqCst);
+        let waiting = self.arrivals.load(Ordering::SeqCst).wrapping_sub(self.served.load(Ordering::SeqCst));
+        expected <= 1 || waiting >= expected
+    }
+
+    /// How long a group may take to form.
+    fn gather_max(&self) -> Duration {
+        Duration::from_nanos(self.flush_ns.load(Ordering::Relaxed)).min(GATHER_MAX)
+    }
+
+    fn turn(&self, from: u8, to: u8) -> bool {
+        self.lead.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    /// Leads one flush for futures, if nobody else does.
+    pub(crate) fn lead(&self, medium: &impl Medium) -> Led {
+        if !self.turn(FREE, FLUSHING) {
             return Led::Busy;
         }
         let lead = Lead::new(self);
-        self.gather(own);
-        let led = self.flush(medium, own, None, lead);
+        self.gather();
+        let led = self.flush(medium, None, lead);
         self.hand_over();
         led
     }
@@ -170,34 +249,40 @@ impl Gate {
     /// Flushes up to `end` at most, if nobody else flushes and `end` is drained: sealed segments in the background. A commit
     /// that comes meanwhile waits for this flush, so the caller takes short stretches.
     pub(crate) fn lead_up_to(&self, medium: &impl Medium, end: Lsn) -> Led {
-        if self.leading.swap(true, Ordering::SeqCst) {
+        if !self.turn(FREE, FLUSHING) {
             return Led::Busy;
         }
-        let led = self.flush(medium, 0, Some(end), Lead::new(self));
+        let led = self.flush(medium, Some(end), Lead::new(self));
         self.hand_over();
         led
     }
 
-    /// Lets those register who the last flush woke.
-    fn gather(&self, own: usize) {
-        let expected = self.last_group.load(Ordering::Relaxed);
-        if expected <= 1 || self.persisted.waiting() + own >= expected {
+    /// Lets those come who the last flush woke.
+    fn gather(&self) {
+        if self.is_full() {
             return;
         }
-        let longest = Duration::from_nanos(self.flush_ns.load(Ordering::Relaxed) / 2).min(GATHER_MAX);
-        let start = Instant::now();
-        while self.persisted.waiting() + own < expected && start.elapsed() < longest {
+        let (start, longest) = (Instant::now(), self.gather_max());
+        while !self.is_full() {
+            if start.elapsed() >= longest {
+                self.doubts.store(DOUBTS, Ordering::SeqCst);
+                break;
+            }
             std::thread::yield_now();
         }
         self.meters.group_wait_ns.record(nanos(start.elapsed()));
     }
 
-    fn flush(&self, medium: &impl Medium, own: usize, up_to: Option<Lsn>, lead: Lead<'_>) -> Led {
+    fn flush(&self, medium: &impl Medium, up_to: Option<Lsn>, lead: Lead<'_>) -> Led {
         let start = self.persisted.value();
         let before = Instant::now();
+        // Whoever has asked by now has appended before.
+        let arrivals = self.arrivals.load(Ordering::SeqCst);
         let flushed = medium.drain().and_then(|drained| {
             let end = up_to.map_or(drained, |end| end.min(drained));
             if end > start && self.persisted.stopped().is_none() {
+                // Who comes from here on is not woken with them.
+                self.persisted.drained(end);
                 medium.flush(start, end).map(|()| Some(end))
             } else {
                 Ok(None)
@@ -206,9 +291,13 @@ impl Gate {
         match flushed {
             Ok(None) => Led::Nothing,
             Ok(Some(end)) => {
+                self.meter(nanos(before.elapsed()), end.0 - start.0);
+                if up_to.is_some() {
+                    self.meters.background_flushes.add(1);
+                } else {
+                    self.served_group(arrivals, nanos(before.elapsed()));
+                }
                 let covered = self.persisted.advance(end);
-                let group = covered.committers() + own;
-                self.meter(nanos(before.elapsed()), end.0 - start.0, group, up_to.is_some());
                 // Leadership first: the first one woken may lead while the others are still being woken.
                 drop(lead);
                 covered.wake();
@@ -222,36 +311,44 @@ impl Gate {
         }
     }
 
-    fn meter(&self, took_ns: u64, bytes: u64, group: usize, background: bool) {
+    fn meter(&self, took_ns: u64, bytes: u64) {
         self.meters.flush_ns.record(took_ns);
         self.meters.flush_bytes.record(bytes);
-        if background {
-            self.meters.background_flushes.add(1);
-            return;
-        }
+    }
+
+    /// A flush has served who had come before it began.
+    fn served_group(&self, arrivals: u64, took_ns: u64) {
+        let group = arrivals.wrapping_sub(self.served.swap(arrivals, Ordering::SeqCst));
+        // Those who are woken now come back, to those who have come meanwhile; but not where that was expected in vain of late.
+        let meanwhile = self.arrivals.load(Ordering::SeqCst).wrapping_sub(arrivals);
+        let doubts = self.doubts.load(Ordering::SeqCst);
+        self.doubts.store(doubts.saturating_sub(1), Ordering::SeqCst);
+        self.expected.store(if doubts == 0 { group + meanwhile } else { group }, Ordering::SeqCst);
         self.meters.flushes.add(1);
-        self.meters.group_commits.record(group as u64);
-        self.last_group.store(group, Ordering::Relaxed);
+        self.meters.group_commits.record(group.max(1));
         let mean = self.flush_ns.load(Ordering::Relaxed);
         let mean = if mean == 0 { took_ns } else { mean - mean / 8 + took_ns / 8 };
         self.flush_ns.store(mean, Ordering::Relaxed);
     }
 
-    /// Sees to it that somebody leads for those who still wait.
+    /// Sees to it that somebody leads for those who still wait. A committer that is about to sleep either is seen here or sees that nobody leads.
     fn hand_over(&self) {
-        if self.leading.load(Ordering::SeqCst) {
+        if self.lead.load(Ordering::SeqCst) != FREE
+            || self.wanted.load(Ordering::SeqCst) <= self.persisted.value().0
+        {
             return;
         }
-        match self.persisted.next() {
-            Next::Nobody => {}
-            Next::FlushThread => self.want_flush_thread(),
-            Next::Thread(waker) => waker.wake(),
+        if self.persisted.futures() > 0 {
+            self.want_flush_thread();
+        } else {
+            self.persisted.rouse_one();
         }
     }
 
-    /// A future has registered: somebody has to flush for it.
-    pub(crate) fn future_waits(&self) {
-        if !self.leading.load(Ordering::SeqCst) {
+    /// A future has registered for `end`: somebody has to flush for it.
+    pub(crate) fn future_waits(&self, end: Lsn) {
+        self.arrive(end);
+        if self.lead.load(Ordering::SeqCst) == FREE {
             self.want_flush_thread();
         }
     }
@@ -305,8 +402,8 @@ impl Gate {
     /// stretch in the background. Answers whether somebody waits for another producer to publish.
     pub(crate) fn serve(&self, medium: &impl Medium, flush: bool) -> bool {
         let mut led = Led::Busy;
-        if flush && self.persisted.waiting() > 0 {
-            led = self.lead(medium, 0);
+        if flush && self.persisted.futures() > 0 {
+            led = self.lead(medium);
         } else if let Some(end) = medium.background() {
             self.lead_up_to(medium, end);
         } else {
@@ -314,7 +411,7 @@ impl Gate {
             let _ = medium.drain();
         }
         // Does somebody wait for another producer to publish?
-        let unpublished = led == Led::Nothing && self.persisted.waiting() > 0;
+        let unpublished = led == Led::Nothing && self.persisted.futures() > 0;
         let (drain, background) = (medium.drain_awaited(), medium.background().is_some());
         let mut wanted = self.thread.wanted.lock().unwrap_or_else(PoisonError::into_inner);
         wanted.flush |= unpublished;

@@ -1,8 +1,9 @@
 use super::*;
-use crate::commit::Reached;
+use crate::commit::{Reached, Who};
 use std::future::Future;
 use std::os::unix::fs::FileExt;
 use std::pin::Pin;
+use std::sync::atomic::AtomicBool;
 use std::task::{Context, Poll};
 
 /// A medium whose tail is a number, and whose flush takes as long as `flush` takes.
@@ -52,6 +53,54 @@ fn a_lone_committer_flushes_on_its_own_thread_and_never_waits() {
 }
 
 #[test]
+fn who_makes_a_group_full_flushes_at_once_whoever_lets_it_form() {
+    let me = std::thread::current().id();
+    let medium = Fake {
+        tail: AtomicU64::new(16),
+        flush: |_, _| {
+            assert_eq!(std::thread::current().id(), me);
+            Ok(())
+        },
+    };
+    let (gate, meters) = gate();
+    // Two are expected. The first has come, lets the group form, and has lost its core.
+    gate.expected.store(2, Ordering::SeqCst);
+    gate.arrive(Lsn(8));
+    assert!(gate.turn(FREE, GATHERING));
+    gate.commit_blocking(&medium, Lsn(16), Level::Local, None).unwrap();
+    assert_eq!(meters.group_commits.snapshot().sum, 2);
+    assert_eq!(gate.lead.load(Ordering::SeqCst), FREE);
+}
+
+#[test]
+fn who_came_during_a_flush_is_expected_beside_those_whom_it_served_but_not_after_waiting_in_vain() {
+    let (gate, meters) = gate();
+    let medium = Fake {
+        tail: AtomicU64::new(0),
+        flush: |_, _| {
+            gate.arrive(Lsn(0));
+            Ok(())
+        },
+    };
+    let commit = || {
+        let end = Lsn(medium.tail.fetch_add(8, Ordering::SeqCst) + 8);
+        gate.commit_blocking(&medium, end, Level::Local, None).unwrap();
+        gate.expected.load(Ordering::SeqCst)
+    };
+    assert_eq!(commit(), 2, "the committer and who came meanwhile");
+    assert_eq!(commit(), 3);
+    assert_eq!(meters.group_wait_ns.snapshot().count, 0);
+    gate.expected.store(9, Ordering::SeqCst);
+    gate.flush_ns.store(1, Ordering::SeqCst);
+    assert_eq!(commit(), 2, "the others did not come in time");
+    assert_eq!(meters.group_wait_ns.snapshot().count, 1);
+    for _ in 1..DOUBTS {
+        assert_eq!(commit(), 2);
+    }
+    assert_eq!(commit(), 3);
+}
+
+#[test]
 fn a_commit_in_a_destructor_of_a_thread_that_panics_fails_nothing() {
     struct Commits<'a, M: Medium>(&'a Gate, &'a M, Lsn);
     impl<M: Medium> Drop for Commits<'_, M> {
@@ -71,7 +120,7 @@ fn a_commit_in_a_destructor_of_a_thread_that_panics_fails_nothing() {
 
     // A flush that panics does: nobody knows what it has flushed.
     let medium = Fake { tail: AtomicU64::new(24), flush: |_, _| panic!("a defect") };
-    let unwound = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| gate.lead(&medium, 0)));
+    let unwound = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| gate.lead(&medium)));
     assert!(unwound.is_err() && gate.persisted.stopped().is_some());
 }
 
@@ -139,14 +188,14 @@ fn futures_are_served_by_the_flush_thread_and_dropping_one_harms_nobody_kind_82(
                 if round % 3 == 0 {
                     let first = std::future::poll_fn(|cx| Poll::Ready(Pin::new(&mut future).poll(cx))).await;
                     assert!(first.is_pending());
-                    gate.future_waits();
+                    gate.future_waits(end);
                     drop(future);
                     continue;
                 }
                 std::future::poll_fn(|cx: &mut Context<'_>| {
                     let poll = Pin::new(&mut future).poll(cx);
                     if poll.is_pending() {
-                        gate.future_waits();
+                        gate.future_waits(end);
                     }
                     poll
                 })
@@ -186,7 +235,7 @@ fn threads_and_futures_together_all_get_through() {
                                 .block_on(std::future::poll_fn(|cx| {
                                     let poll = Pin::new(&mut future).poll(cx);
                                     if poll.is_pending() {
-                                        gate.future_waits();
+                                        gate.future_waits(end);
                                     }
                                     poll
                                 }))

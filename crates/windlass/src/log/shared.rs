@@ -16,7 +16,7 @@ use super::media::Media;
 use super::open::install_ready;
 use super::tenure::{Drained, Tenure};
 use crate::clock::Clock;
-use crate::commit::{CommitError, Covered, Failure, Level, Watch};
+use crate::commit::{CommitError, Failure, Level, Watch};
 use crate::driver::Port;
 use crate::metrics::Meters;
 
@@ -176,7 +176,9 @@ impl Shared {
         drop(turn);
         info!(self.logger, "all that was found is on the medium"; "folder" => %self.folder.display(),
             "persisted" => %persisted, "rewritten_bytes" => rewritten_bytes);
-        covered.into_iter().for_each(Covered::wake);
+        for covered in covered {
+            covered.wake();
+        }
         Ok(())
     }
 

@@ -43,8 +43,8 @@ impl Commit {
         }
         match self.level {
             Level::Buffered => self.tenure.gate.drain_waits(),
-            Level::Local => self.tenure.gate.future_waits(),
-            Level::Durable if self.shared.is_lone() => self.tenure.gate.future_waits(),
+            Level::Local => self.tenure.gate.future_waits(self.end),
+            Level::Durable if self.shared.is_lone() => self.tenure.gate.future_waits(self.end),
             // The driver moves these.
             Level::Durable | Level::Replicated => {}
         }
