@@ -50,7 +50,7 @@ pub(crate) const ALL: &[Step] = &[
         about: "the store crashed at each write and flush, in each way a disk may, and opened again",
         run: sweep::run,
     },
-    Step { name: "loom", about: "the log's hand-off under loom", run: checked::loom },
+    Step { name: "loom", about: "the log's hand-off and the fabric's memory under loom", run: checked::loom },
     Step { name: "address", about: "the log's tests under AddressSanitizer", run: checked::address },
     Step { name: "fuzz-lint", about: "no lint in the fuzz targets", run: fuzz::lint },
     Step {

@@ -1,4 +1,4 @@
-//! The log's tests under tools that see what a plain run can't: loom (every interleaving of the hand-off) and
+//! Tests under tools that see what a plain run can't: loom (every interleaving of the log's hand-off and of the fabric's memory) and
 //! AddressSanitizer (bytes outside what was allocated).
 
 use super::cargo::tests;
@@ -12,7 +12,8 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 pub(super) fn loom(context: &Context) -> Outcome {
     // Optimized: loom runs each model thousands of times. Models stand in modules called `loom_tests`; other tests hold for the real
     // thing alone.
-    let words = ["test", "--locked", "--release", "-p", "windlass-log", "--lib", "loom_tests"];
+    let packages = ["-p", "windlass-log", "-p", "windlass-fabric"];
+    let words = [&["test", "--locked", "--release"], &packages[..], &["--lib", "loom_tests"]].concat();
     let run = Run::cargo(context, &words)
         .env("RUSTFLAGS", "--cfg loom")
         .env("CARGO_TARGET_DIR", context.root.join("target/loom"));
