@@ -27,10 +27,29 @@ mod history;
 mod identity;
 mod image;
 mod lsn;
+/// Whether this process has a bug on purpose: `false` but in a build for the simulator to be tried with (DESIGN.md section 9.7).
+#[cfg(not(planted))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! planted {
+    ($bug:ident) => {
+        false
+    };
+}
+#[cfg(planted)]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! planted {
+    ($bug:ident) => {
+        $crate::planted::is($crate::planted::Bug::$bug)
+    };
+}
 #[allow(unsafe_code, reason = "the one memory module")]
 mod memory;
 #[cfg(all(test, not(loom)))]
 mod model_tests;
+#[cfg(planted)]
+pub mod planted;
 mod record;
 mod salt;
 mod scan;

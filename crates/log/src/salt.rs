@@ -35,6 +35,12 @@ fn upper(x: u64) -> u32 {
     u32::from_le_bytes([a, b, c, d])
 }
 
+/// The place that a record is bound to.
+#[inline]
+fn bound_to(lsn: Lsn) -> Lsn {
+    if crate::planted!(R3) { Lsn(0) } else { lsn }
+}
+
 /// A log's salts. Cheap to make, cheap to copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Salt {
@@ -66,7 +72,7 @@ impl Salt {
     #[must_use]
     #[inline]
     pub fn payload_salt(self, lsn: Lsn) -> u32 {
-        upper(step(self.payload, lsn.0))
+        upper(step(self.payload, bound_to(lsn).0))
     }
 
     /// The payload checksum of a record at `lsn` with this payload: its CRC-32, salted.
@@ -88,7 +94,7 @@ impl Salt {
     #[inline]
     pub(crate) fn header_checksum(self, lsn: Lsn, words: [u64; 3], payload_checksum: u32) -> u32 {
         let [word, epoch, lengths] = words;
-        let hash = step(step(step(self.header ^ lsn.0.rotate_left(32), word), epoch), lengths);
+        let hash = step(step(step(self.header ^ bound_to(lsn).0.rotate_left(32), word), epoch), lengths);
         upper((hash ^ u64::from(payload_checksum)).wrapping_mul(SPREAD).rotate_left(17).wrapping_mul(SPREAD))
     }
 }
@@ -112,7 +118,7 @@ impl EpochKey {
     #[must_use]
     #[inline]
     pub fn publish_word(&self, lsn: Lsn) -> u64 {
-        lsn.0 ^ self.mask
+        bound_to(lsn).0 ^ self.mask
     }
 
     /// The epoch.

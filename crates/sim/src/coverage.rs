@@ -49,6 +49,10 @@ marks! {
     ReceiverNotReady = "fabric: receiver not ready";
     /// A completion was lost.
     CompletionLost = "fabric: completion lost";
+    /// The completion of a receive was lost.
+    ReceiveLost = "fabric: completion of a receive lost";
+    /// Keys came to the end of their numbers and began again.
+    KeysWrapped = "fabric: keys wrapped";
     /// A packet landed elsewhere.
     Misplaced = "fabric: misplaced";
     /// A window refused a write: fencing at work.
@@ -69,6 +73,8 @@ marks! {
     FlushFailed = "disk: flush fails once";
     /// An opening met a read error.
     ReadFailed = "disk: read error at opening";
+    /// A read gave fewer bytes than it was asked for, or was interrupted.
+    ReadShort = "disk: short reads";
     /// A disk was full.
     DiskFull = "disk: full";
     /// A superblock's copy was damaged.
@@ -86,6 +92,8 @@ marks! {
     CrashInRecovery = "crash in recovery";
     /// A process stood still.
     Paused = "paused";
+    /// A clock changed its rate.
+    Drifted = "clock changes its rate";
     // ---- clients and operators
     /// A commit was answered at a level of one machine.
     AcknowledgedHere = "acknowledged: local or buffered";
@@ -97,6 +105,20 @@ marks! {
     Unknown = "commit unknown";
     /// An append was refused.
     AppendRefused = "append refused";
+    /// A process ended cleanly.
+    StoppedCleanly = "stopped cleanly";
+    /// A reservation was kept for a while before it was published.
+    ReservationHeld = "reservation held";
+    /// A reservation was never published.
+    ReservationLeaked = "reservation leaked";
+    /// Its tenure ended for it.
+    ReservationStuck = "stuck reservation ended a tenure";
+    /// A primary that stood still was replaced.
+    Replaced = "primary that stood still replaced";
+    /// A member whose device moves whole pages was opened.
+    PagesOpened = "opened: whole pages";
+    /// A member with images of its segments was opened.
+    StagedOpened = "opened: staged images";
     /// A reservation was given up.
     ReservationDropped = "reservation dropped";
     /// The log was trimmed.

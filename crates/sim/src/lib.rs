@@ -4,9 +4,12 @@
 
 pub mod coverage;
 pub mod fabric;
+mod lone;
 mod minimum;
 mod oracle;
 mod parts;
+#[cfg(planted)]
+pub mod planted;
 pub mod random;
 mod run;
 pub mod setting;

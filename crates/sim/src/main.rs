@@ -47,13 +47,55 @@ struct Arguments {
     coverage: bool,
 }
 
+/// Looks for the bugs that are planted on purpose.
+#[cfg(planted)]
+#[derive(Parser)]
+struct Planted {
+    /// Those whose name contains this
+    #[arg(default_value = "")]
+    of: String,
+    /// Seeds to look in for each
+    #[arg(long, default_value_t = 2000)]
+    seeds: u64,
+    /// The first of them
+    #[arg(long, default_value_t = 1)]
+    first: u64,
+    /// On so many threads
+    #[arg(long, default_value_t = 1)]
+    jobs: u64,
+    /// Plant only this one and go on as an ordinary build does, with the arguments behind it
+    #[arg(long)]
+    only: bool,
+    /// Arguments for the ordinary build
+    #[arg(last = true)]
+    rest: Vec<String>,
+}
+
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    #[cfg(planted)]
+    {
+        let planted = Planted::parse();
+        if !planted.only {
+            std::panic::set_hook(Box::new(|_| {}));
+            let is_good =
+                windlass_sim::planted::find(&planted.of, planted.first, planted.seeds, planted.jobs);
+            return if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+        }
+        let named = windlass_log::planted::Bug::ALL.iter().find(|bug| bug.name() == planted.of);
+        windlass_log::planted::plant(named.copied().unwrap_or(windlass_log::planted::Bug::None));
+        let words = std::iter::once("windlass-sim".to_owned()).chain(planted.rest);
+        return run_ordinary(&Arguments::parse_from(words));
+    }
+    #[cfg(not(planted))]
+    run_ordinary(&Arguments::parse())
+}
+
+fn run_ordinary(arguments: &Arguments) -> ExitCode {
     // A panic in the code under test is told as a violation.
     std::panic::set_hook(Box::new(|_| {}));
     let is_good = match arguments.seed {
-        Some(seed) => one(seed, &arguments),
-        None => many(&arguments),
+        Some(seed) => one(seed, arguments),
+        None => many(arguments),
     };
     if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

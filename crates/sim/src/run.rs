@@ -55,7 +55,10 @@ pub fn run(seed: u64, keeps_lines: bool) -> Report {
 #[must_use]
 pub fn run_with(seed: u64, setting: Setting, keeps_lines: bool) -> Report {
     let mut world = World::new(seed, setting.clone(), keeps_lines);
-    let caught = catch_unwind(AssertUnwindSafe(|| live(&mut world, &setting)));
+    let caught = catch_unwind(AssertUnwindSafe(|| {
+        world.note(crate::lone::live(&mut crate::random::Random::new(seed ^ 0x10e_1095)));
+        live(&mut world, &setting);
+    }));
     if let Err(cause) = caught {
         let what = cause
             .downcast_ref::<String>()
@@ -65,6 +68,7 @@ pub fn run_with(seed: u64, setting: Setting, keeps_lines: bool) -> Report {
         world.violation.get_or_insert(Violation { invariant: "nothing panics", what });
     }
     let minimum = world.minimum();
+    world.count_parts();
     Report {
         seed,
         violation: world.violation.take(),
@@ -94,5 +98,8 @@ fn live(world: &mut World, setting: &Setting) {
     crate::oracle::liveness::comes_back(world, CALM, LIVENESS);
     if world.violation.is_none() {
         world.finish();
+    }
+    if world.violation.is_none() && setting.leaks_at_the_end {
+        crate::oracle::held_up::replaced(world);
     }
 }

@@ -6,7 +6,7 @@
 
 use windlass::engine::{Limits, Timing};
 
-use crate::fabric::{FabricFaults, MS};
+use crate::fabric::{Device, FabricFaults, MS};
 use crate::random::Random;
 
 /// A member's log has segments of this size, in bytes.
@@ -37,6 +37,18 @@ pub struct Setting {
     pub control: ControlFaults,
     /// Faults that the world strikes with, each with its weight.
     pub process: Vec<(Strike, u32)>,
+    /// What each member's device can do.
+    pub devices: Vec<Device>,
+    /// All records have so many bytes of payload.
+    pub record_bytes: Option<u64>,
+    /// A client keeps a reservation for so long at most before it publishes it, in nanoseconds. 0: none does.
+    pub held_ns: u64,
+    /// A client never publishes what it reserved: probability for each append, in millionths.
+    pub leaked: u32,
+    /// Once everything is healed a client of the primary does so, and another primary has to follow.
+    pub leaks_at_the_end: bool,
+    /// Of 256 reads of a disk so many give fewer bytes than they are asked for.
+    pub reads_cut: u8,
     /// How much the members' clocks run fast or slow at most, in millionths.
     pub drift_millionths: u64,
 }
@@ -59,6 +71,8 @@ pub enum Strike {
     KillPrimary,
     /// A member is killed as soon as it comes into some step of a takeover.
     KillInTakeover,
+    /// A process ends cleanly.
+    Stop,
     /// A machine loses power: of what was not flushed some is lost, some kept, some torn.
     PowerLoss,
     /// All machines lose power.
@@ -85,6 +99,8 @@ pub enum Strike {
     FlushFails,
     /// A read fails once.
     ReadFails,
+    /// A clock changes its rate.
+    Drift,
     /// A disk is full for a while.
     DiskFull,
     /// A member is down while one of its superblock's copies is damaged.
@@ -105,6 +121,7 @@ impl Strike {
         (Strike::Kill, 6),
         (Strike::KillPrimary, 8),
         (Strike::KillInTakeover, 10),
+        (Strike::Stop, 6),
         (Strike::PowerLoss, 8),
         (Strike::PowerLossEverywhere, 2),
         (Strike::Pause, 6),
@@ -118,6 +135,7 @@ impl Strike {
         (Strike::SlowDisk, 5),
         (Strike::FlushFails, 4),
         (Strike::ReadFails, 3),
+        (Strike::Drift, 3),
         (Strike::DiskFull, 3),
         (Strike::SuperblockDamaged, 3),
         (Strike::DiskEmptied, 1),
@@ -133,6 +151,13 @@ impl Setting {
     pub fn of(seed: u64) -> Setting {
         let mut random = Random::new(seed ^ 0x5e77_1496);
         let members = if random.percent(30) { 5 } else { 3 };
+        let is_mixed = random.percent(30);
+        let devices = (0..members).map(|_| match random.range(0, 3) {
+            0 if is_mixed => Device::Staged,
+            1 if is_mixed => Device::Pages,
+            _ => Device::Any,
+        });
+        let devices = devices.collect();
         let replicated_allowed = random.percent(50);
         let limits = Limits {
             batch_bytes: pick(&mut random, &[4096, 5000, 64 << 10]),
@@ -161,6 +186,7 @@ impl Setting {
             failed_but_done: sometimes(&mut random, 500_000),
             receiver_not_ready: sometimes(&mut random, 300),
             completion_lost: sometimes(&mut random, 300),
+            receive_lost: sometimes(&mut random, 2_000),
             misplaced: if replicated_allowed { 0 } else { sometimes(&mut random, 1_000) },
             broken: sometimes(&mut random, 300),
         };
@@ -190,6 +216,12 @@ impl Setting {
             fabric,
             control,
             process,
+            devices,
+            record_bytes: if random.percent(25) { Some(8 * random.range(1, 40)) } else { None },
+            held_ns: if random.percent(60) { random.range(MS / 10, 150 * MS) } else { 0 },
+            leaked: if random.percent(3) { 30_000 } else { 0 },
+            leaks_at_the_end: random.percent(2),
+            reads_cut: if random.percent(40) { 40 } else { 0 },
             drift_millionths: pick(&mut random, &[0, 1_000, 50_000]),
         }
     }
@@ -214,10 +246,19 @@ impl Setting {
             "fabric.failed_but_done" => &mut fabric.failed_but_done,
             "fabric.receiver_not_ready" => &mut fabric.receiver_not_ready,
             "fabric.completion_lost" => &mut fabric.completion_lost,
+            "fabric.receive_lost" => &mut fabric.receive_lost,
             "fabric.misplaced" => &mut fabric.misplaced,
             "fabric.broken" => &mut fabric.broken,
             "control.duplicated" => &mut control.duplicated,
             "control.lost" => &mut control.lost,
+            "Held" => return std::mem::take(&mut self.held_ns) > 0,
+            "Leaked" => return std::mem::take(&mut self.leaked) > 0,
+            "ReadsCut" => return std::mem::take(&mut self.reads_cut) > 0,
+            "Drift" => return std::mem::take(&mut self.drift_millionths) > 0,
+            "Devices" => {
+                self.devices.fill(Device::Any);
+                return true;
+            }
             _ => {
                 let is_it = |strike: &Strike| format!("{strike:?}") == name;
                 self.process.retain(|(strike, _)| !is_it(strike));

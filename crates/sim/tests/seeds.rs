@@ -1,7 +1,8 @@
 //! Some seeds in the ordinary tests, those that failed once, and that a seed is a run. `cargo xtask sim` runs more.
 
-use windlass_sim::fabric::FabricFaults;
-use windlass_sim::setting::{ControlFaults, Setting};
+use windlass_sim::coverage::Mark;
+use windlass_sim::fabric::{Device, FabricFaults};
+use windlass_sim::setting::{ControlFaults, Setting, Strike};
 use windlass_sim::{Report, run, run_with};
 
 /// Seeds that failed once, with what they found. Each stays here for ever.
@@ -49,7 +50,15 @@ fn the_same_seed_gives_the_same_run_byte_for_byte() {
 fn without_faults(seed: u64) -> Setting {
     let fabric = FabricFaults::default();
     let control = ControlFaults::default();
-    Setting { fabric, control, process: Vec::new(), ..Setting::of(seed) }
+    Setting {
+        fabric,
+        control,
+        process: Vec::new(),
+        held_ns: 0,
+        leaked: 0,
+        leaks_at_the_end: false,
+        ..Setting::of(seed)
+    }
 }
 
 #[test]
@@ -69,5 +78,43 @@ fn a_lost_completion_costs_a_session_at_most() {
         let report = run_with(seed, Setting { fabric, ..without_faults(seed) }, true);
         check(&report);
         assert!(report.minimum.acknowledged > 500);
+    }
+}
+
+#[test]
+fn lost_completions_of_receives_cost_a_session_at_most() {
+    for seed in 1..=3 {
+        let fabric = FabricFaults { receive_lost: 20_000, ..FabricFaults::default() };
+        let report = run_with(seed, Setting { fabric, ..without_faults(seed) }, true);
+        check(&report);
+        assert!(report.coverage.count(Mark::ReceiveLost) > 0);
+    }
+}
+
+#[test]
+fn a_member_that_stops_cleanly_over_a_hole_in_what_arrived_opens_again() {
+    for seed in 1..=12 {
+        let fabric = FabricFaults { landed_in_pieces: 500_000, broken: 5_000, ..FabricFaults::default() };
+        let process = vec![(Strike::Stop, 1), (Strike::BreakConnection, 1)];
+        let setting =
+            Setting { fabric, process, fault_ns: 10_000_000, held_ns: 0, leaked: 0, ..without_faults(seed) };
+        let report = run_with(seed, setting, true);
+        check(&report);
+        assert!(report.coverage.count(Mark::StoppedCleanly) > 0);
+    }
+}
+
+#[test]
+fn what_was_fetched_in_pieces_out_of_images_is_taken_at_the_first_try() {
+    for seed in 1..=6 {
+        let ordinary = without_faults(seed);
+        let process = vec![(Strike::Promote, 3), (Strike::CutOff, 2), (Strike::Mend, 4)];
+        let limits = windlass::engine::Limits { fetch_bytes: 4096, ..ordinary.limits };
+        let devices = vec![Device::Staged; ordinary.devices.len()];
+        let report =
+            run_with(seed, Setting { process, limits, devices, fault_ns: 30_000_000, ..ordinary }, true);
+        check(&report);
+        let refused = report.lines.iter().find(|line| line.contains("what was fetched is not valid"));
+        assert_eq!(refused, None, "seed {seed}");
     }
 }

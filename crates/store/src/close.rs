@@ -2,16 +2,19 @@
 
 use std::sync::atomic::Ordering;
 
-use windlass_log::Lsn;
+use windlass_log::{Class, Extent, Holder, Lsn, Superblock};
 
 use crate::disk::Disk;
 use crate::error::StoreError;
+use crate::examine;
 use crate::names;
 use crate::store::{Store, UpdateError, locked};
 
 impl<D: Disk> Store<D> {
     /// Closes the log cleanly: flushes up to `tail`, the sealed and drained end of the log, writes the clean mark, gives the lock up. Afterwards every call that
     /// writes answers [`StoreError::Closed`]; a second call does nothing. Memory that somebody still holds stays mapped, and must not be written any more.
+    ///
+    /// A member's log gets no mark where whole records lie behind its end, of which the ones before never arrived.
     ///
     /// Without it the next opening takes the stop for a crash: nothing flushed is lost, and a lone log goes on in a new epoch.
     ///
@@ -54,6 +57,9 @@ impl<D: Disk> Store<D> {
         if now.clean == Some(tail) {
             return Ok(());
         }
+        if !self.ends_at(tail, &now) {
+            return Ok(());
+        }
         let marked = self.rewrite(|superblock| {
             superblock.persisted = tail;
             superblock.clean = Some(tail);
@@ -63,6 +69,19 @@ impl<D: Disk> Store<D> {
             Err(UpdateError::Store(error)) => Err(error),
             Err(UpdateError::Encode(error)) => unreachable!("a mark changes no length: {error}"),
         }
+    }
+}
+
+impl<D: Disk> Store<D> {
+    /// Whether an opening would find the clean end that a mark at `tail` promises. A member's log may have whole records behind a hole: bytes of its primary's last
+    /// message, of which the first never arrived. Without the mark they are what a crash leaves; behind one they would be damage.
+    fn ends_at(&self, tail: Lsn, now: &Superblock) -> bool {
+        if examine::holder_of(now) == Holder::Lone {
+            return true;
+        }
+        let marked = Superblock { persisted: tail, clean: Some(tail), ..now.clone() };
+        let verdict = examine::judge_folder(&self.disk, &marked, self.geometry, Extent::FromMark);
+        verdict.is_ok_and(|verdict| verdict.class() == Class::End && verdict.tail() == tail)
     }
 }
 

@@ -77,7 +77,11 @@ impl<D: Disk> Store<D> {
             // A page that was written is clean, and the next store to it a fault.
             segment.present.store(false, Ordering::Relaxed);
             let name = || names::segment(geometry, number);
-            if let Err(errno) = segment.map.flush_range(pages) {
+            let mut flushed = segment.map.flush_range(pages.clone());
+            if windlass_log::planted!(FlushRetried) && flushed.is_err() {
+                flushed = segment.map.flush_range(pages);
+            }
+            if let Err(errno) = flushed {
                 let error = Err::<(), _>(errno).at(DiskCall::FlushRange, self.disk.path(), &name());
                 return error.map(|()| upto).map_err(|error| self.fail(error));
             }

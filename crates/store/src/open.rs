@@ -386,7 +386,7 @@ fn settle(
     if onward.reincarnates() {
         next.incarnation = around.incarnation;
     }
-    if onward.begins_epoch() {
+    if onward.begins_epoch() && !windlass_log::planted!(R12) {
         let epoch = next.promised.next_for(next.member);
         // An epoch may have begun behind bytes that were never flushed, and are gone.
         next.history.cut(tail);
@@ -407,6 +407,9 @@ pub(crate) fn rewrite_in_place<D: Disk>(
     const PIECE_BYTES: u64 = 64 << 10;
     const PAGE_BYTES: u64 = 4096;
     let mut rewritten = 0;
+    if windlass_log::planted!(R11) {
+        return Ok(0);
+    }
     let mut buffer = vec![0; usize::try_from(PIECE_BYTES).expect("a piece fits memory")];
     for number in geometry.segment_of(from)..=geometry.segment_of(tail) {
         let base = geometry.base(number).0;

@@ -112,7 +112,7 @@ impl<D: Disk> Store<D> {
         let mut failed = 0;
         while let Some((number, segment)) = pool.released.get(failed) {
             // Oldest first and contiguous: the ones behind a held one wait (kind 45).
-            if segment.as_ref().is_some_and(Segment::is_held) {
+            if segment.as_ref().is_some_and(Segment::is_held) && !windlass_log::planted!(R2) {
                 break;
             }
             let name = names::segment(self.geometry, *number);

@@ -272,7 +272,7 @@ impl<D: Disk> Store<D> {
         if !self.running.load(Ordering::Acquire) {
             // also where the clean mark is gone already.
             self.vouch()?;
-            if locked(&self.superblock).now.clean.is_some() {
+            if locked(&self.superblock).now.clean.is_some() && !windlass_log::planted!(R6) {
                 let boot_id = self.boot_id;
                 // With the boot that it is taken away in: else a kill after a clean stop and a restart of the machine
                 // looks as if memory had been lost.

@@ -150,7 +150,7 @@ impl Engine {
         following.durable = following.durable.max(heartbeat.durable);
         following.trimmed = following.trimmed.max(heartbeat.trimmed);
         // pending work that does not move is silence, however regular the beats.
-        if heartbeat.pending_ns < stall_ns {
+        if heartbeat.pending_ns < stall_ns || windlass_log::planted!(R15) {
             self.heard();
         }
     }

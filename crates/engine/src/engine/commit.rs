@@ -27,6 +27,9 @@ impl Engine {
         if self.core.commits_placed {
             persisted = placed.iter().map(|placed| Persisted(placed.0)).collect();
         }
+        if windlass_log::planted!(CommitByPlaced) {
+            persisted = placed.iter().map(|placed| Persisted(placed.0)).collect();
+        }
         let (Some(placed), Some(persisted)) = (reached(placed, quorum), reached(persisted, quorum)) else {
             return;
         };

@@ -35,6 +35,8 @@ pub(super) struct Peer {
     /// When its session began to stream: what it did not answer before says nothing of that.
     adopted_at: u64,
     beats: VecDeque<(u64, u64)>,
+    /// Since when nothing is in flight and no credit is left: those that the peer has used it gives back.
+    starved_since: Option<u64>,
     /// What a batch waits for, and since when.
     stall: Option<(StallCause, u64)>,
     pub(super) status: PeerStatus,
@@ -73,6 +75,7 @@ impl Peer {
             heard_at: now,
             adopted_at: now,
             beats: VecDeque::new(),
+            starved_since: None,
             stall: None,
             status: PeerStatus::Away,
             known: None,
@@ -107,6 +110,7 @@ impl Peer {
         self.persisted = Persisted(Lsn(0));
         self.in_flight.clear();
         (self.notices_posted, self.notices_consumed) = (0, 0);
+        self.starved_since = None;
         self.wanted_said = Lsn(0);
         self.beats.clear();
         self.session
@@ -131,6 +135,9 @@ impl Peer {
 
     /// Slots of the notice ring that may be written.
     pub(super) fn credits(&self, slots: u64) -> u64 {
+        if windlass_log::planted!(R13) {
+            return slots;
+        }
         slots - (self.notices_posted - self.notices_consumed)
     }
 
@@ -215,6 +222,15 @@ impl Peer {
         if let Some((_, sent_at)) = self.beats.iter().find(|(sent, _)| *sent == sequence) {
             self.heard_at = self.heard_at.max(*sent_at);
         }
+    }
+
+    /// Whether the peer has taken no notice for so long that it never will: it heard of fewer than arrived, where completions are lost.
+    pub(super) fn is_starved(&mut self, slots: u64, after_ns: u64, now: u64) -> bool {
+        if !self.is_streaming() || !self.in_flight.is_empty() || self.credits(slots) > 0 {
+            self.starved_since = None;
+            return false;
+        }
+        now >= self.starved_since.get_or_insert(now).saturating_add(after_ns)
     }
 
     /// Whether it streams and hangs: adopted for so long, and either silent or still without keys.

@@ -293,9 +293,14 @@ impl Engine {
         if heard < self.core.config.founding.write_quorum() {
             return self.step_down(StopReason::NoQuorum);
         }
-        let hung = |peer: &&MemberId| tenure.peers[peer].is_hung(suspicion_ns, now);
-        let hanging: Vec<MemberId> = tenure.peers.keys().filter(hung).copied().collect();
+        let slots = u64::from(self.core.config.limits.notice_slots);
         let due = now >= tenure.beat_at;
+        let peers = self.tenure.iter_mut().flat_map(|tenure| &mut tenure.peers);
+        let hung = |(_, peer): &mut (&MemberId, &mut Peer)| {
+            peer.is_hung(suspicion_ns, now) || peer.is_starved(slots, suspicion_ns, now)
+        };
+        let hanging: Vec<MemberId> =
+            peers.filter_map(|mut peer| hung(&mut peer).then_some(*peer.0)).collect();
         for member in hanging {
             self.restart_session(member);
         }

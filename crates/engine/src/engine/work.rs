@@ -118,6 +118,11 @@ impl Engine {
         let is_own = epoch.member() == self.core.me();
         if !is_own {
             self.abandon_candidacy();
+            if windlass_log::planted!(R16) && matches!(request, Request::Promise { .. }) {
+                self.following = None;
+                self.work = Some(Work { request, step: Step::Seal });
+                return self.revoke();
+            }
             self.step_down(StopReason::HigherEpoch { promised: epoch });
         }
         self.following = None;
@@ -237,7 +242,7 @@ impl Engine {
     pub(super) fn answer_promise(&mut self, epoch: Epoch, candidate: MemberId) {
         assert!(self.core.state.promised >= epoch, "R-5: a promise answered before it was made");
         assert!(
-            self.tenure.is_none() && self.following.is_none(),
+            windlass_log::planted!(R16) || self.tenure.is_none() && self.following.is_none(),
             "R-16: a promise beside a tenure or a window"
         );
         if candidate == self.core.me() {

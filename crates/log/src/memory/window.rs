@@ -221,7 +221,15 @@ impl Window {
                 return Err(Refusal::Sealed { tail });
             }
             let placement = Placement::of(self.geometry, tail, bytes);
-            self.within_limits(tail, placement.reach)?;
+            if let Err(refusal) = self.within_limits(tail, placement.reach) {
+                if crate::planted!(R8)
+                    && matches!(refusal, Refusal::Full { .. })
+                    && placement.reach <= self.ready()
+                {
+                    self.tail.0.store(placement.end.0, Release);
+                }
+                return Err(refusal);
+            }
             // Not the weak form: a failure is to mean that somebody else was faster.
             match self.tail.0.compare_exchange(word, placement.end.0, AcqRel, Acquire) {
                 Ok(_) => break placement,

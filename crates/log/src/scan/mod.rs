@@ -544,7 +544,7 @@ impl Scan {
         let mut hasher = self.hasher.clone();
         hasher.update(&self.buffer.bytes[payload.clone()]);
         let found = hasher.finalize() ^ self.salt.payload_salt(self.at);
-        if found != header.payload_checksum {
+        if found != header.payload_checksum && !crate::planted!(UncheckedAcknowledgement) {
             return Err(wrong_payload(header, found));
         }
         if self.buffer.bytes[filler].iter().any(|byte| *byte != 0) {
@@ -572,7 +572,7 @@ impl Scan {
             at += bytes;
         }
         let found = hasher.finalize() ^ self.salt.payload_salt(record);
-        if found != header.payload_checksum {
+        if found != header.payload_checksum && !crate::planted!(UncheckedAcknowledgement) {
             return Err(wrong_payload(header, found).into());
         }
         if filler != 0 {

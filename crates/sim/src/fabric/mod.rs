@@ -43,10 +43,24 @@ pub struct FabricFaults {
     pub receiver_not_ready: u32,
     /// A completion of the send queue never comes, for each.
     pub completion_lost: u32,
+    /// A receive that was consumed never completes, for each.
+    pub receive_lost: u32,
     /// The bytes of a packet land elsewhere behind the message, for each packet.
     pub misplaced: u32,
     /// The connection breaks, for each request.
     pub broken: u32,
+}
+
+/// What a member's device can do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Device {
+    /// It writes anywhere, and into mapped files.
+    #[default]
+    Any,
+    /// It moves whole pages.
+    Pages,
+    /// It can't write into mapped files: images stand in for them.
+    Staged,
 }
 
 /// The time of members, fabric and control plane: nanoseconds.
@@ -83,7 +97,20 @@ impl FabricNet {
     /// One member's fabric. Each opening has one of its own.
     #[must_use]
     pub fn fabric(&self, member: u8) -> SimFabric {
-        SimFabric::new(self.clone(), member)
+        self.fabric_of(member, Device::Any)
+    }
+
+    /// One member's fabric, over a device of this kind.
+    #[must_use]
+    pub fn fabric_of(&self, member: u8, device: Device) -> SimFabric {
+        SimFabric::new(self.clone(), member, device)
+    }
+
+    /// Keys are handed out from close to the end of their numbers on.
+    pub(crate) fn near_the_wrap(&self) {
+        let mut state = self.state();
+        state.next_key = (1 << 24) - 40;
+        state.binds_before = 254;
     }
 
     /// What may happen to requests from here on.
@@ -120,8 +147,9 @@ impl FabricNet {
     }
 
     /// The connection end that this endpoint names serves this epoch: what lands over it is held against what its owner has promised.
-    pub(crate) fn serves(&self, endpoint: &[u8], epoch: u64) {
-        self.state().serves(endpoint, epoch);
+    /// Of the two, the responder's end takes notices.
+    pub(crate) fn serves(&self, endpoint: &[u8], epoch: u64, takes_notices: bool) {
+        self.state().serves(endpoint, epoch, takes_notices);
     }
 
     /// This member has promised: nothing of an older epoch may land in its memory any more.

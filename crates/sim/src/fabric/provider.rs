@@ -13,8 +13,8 @@ use windlass_fabric::{
     Source, Status, Transfer, Wake, Window, Woken,
 };
 
-use super::FabricNet;
 use super::state::{Key, Link, Payload, Place, Posted, Queue, State, Work, endpoint, number_of};
+use super::{Device, FabricNet};
 
 const DEPTH_MAX: u32 = 1 << 14;
 const COMPLETIONS_MAX: u32 = 1 << 20;
@@ -23,12 +23,12 @@ const MESSAGE_BYTES_MAX: u32 = 1 << 30;
 /// Binds of one window before its keys would repeat.
 const BINDS_MAX: u32 = 255;
 
-fn capabilities() -> Capabilities {
+fn capabilities(device: Device) -> Capabilities {
     Capabilities {
         provider: "sim",
         windows: true,
-        transfer: Transfer::Any,
-        staged_image: false,
+        transfer: transfer(device),
+        staged_image: device == Device::Staged,
         immediate: true,
         message_bytes_max: MESSAGE_BYTES_MAX,
         region_bytes_max: 1 << 40,
@@ -41,19 +41,28 @@ fn capabilities() -> Capabilities {
     }
 }
 
+/// How a device moves bytes.
+fn transfer(device: Device) -> Transfer {
+    match device {
+        Device::Any | Device::Staged => Transfer::Any,
+        Device::Pages => Transfer::WholePages { page_bytes: 4096 },
+    }
+}
+
 /// One member's fabric.
 #[derive(Debug)]
 pub struct SimFabric {
     net: FabricNet,
     number: u64,
     member: u8,
+    device: Device,
     capabilities: Capabilities,
 }
 
 impl SimFabric {
-    pub(super) fn new(net: FabricNet, member: u8) -> SimFabric {
+    pub(super) fn new(net: FabricNet, member: u8, device: Device) -> SimFabric {
         let number = net.state().number();
-        SimFabric { net, number, member, capabilities: capabilities() }
+        SimFabric { net, number, member, device, capabilities: capabilities(device) }
     }
 }
 
@@ -74,8 +83,7 @@ impl Fabric for SimFabric {
         let mut state = self.net.state();
         let number = state.number();
         let key = access.intersects(Access::REMOTE_READ | Access::REMOTE_WRITE).then(|| {
-            let key = state.next_key << 8;
-            state.next_key += 1;
+            let key = state.key_base();
             let opened = Key {
                 memory: Arc::clone(&memory),
                 region: number,
@@ -94,9 +102,14 @@ impl Fabric for SimFabric {
 
     fn allocate_window(&self) -> Result<SimWindow, AllocateError> {
         let mut state = self.net.state();
-        let base = state.next_key << 8;
-        state.next_key += 1;
-        Ok(SimWindow { net: self.net.clone(), base, binds: 0, bound: None })
+        #[cfg(planted)]
+        if windlass_log::planted!(ReusedKey)
+            && let Some(base) = state.dropped_windows.pop()
+        {
+            return Ok(SimWindow { net: self.net.clone(), base, binds: 0, bound: None });
+        }
+        let (base, binds) = (state.key_base(), state.binds_before);
+        Ok(SimWindow { net: self.net.clone(), base, binds, bound: None })
     }
 
     fn completion_queue(&self, capacity: u32) -> Result<SimQueue, CompletionQueueError> {
@@ -142,6 +155,9 @@ impl Fabric for SimFabric {
                 queue: queue.number,
                 fabric: self.number,
                 member: self.member,
+                device: self.device,
+                takes_notices: false,
+                unread: VecDeque::new(),
                 peer: None,
                 state: ConnectionState::Initial,
                 seen: ConnectionState::Initial,
@@ -224,6 +240,8 @@ impl Drop for SimWindow {
         let (first, last) = (self.base, self.base + BINDS_MAX);
         let mut state = self.net.state();
         state.keys.retain(|key, _| *key < first || *key > last);
+        #[cfg(planted)]
+        state.dropped_windows.push(self.base);
         // A bind that is still queued opens nothing any more.
         for link in state.links.values_mut() {
             for posted in &mut link.sends {
@@ -272,6 +290,7 @@ impl CompletionQueue for SimQueue {
             while count < into.len() {
                 let Some((completion, frees)) = link.done.pop_front() else { break };
                 if completion.opcode.is_receive() {
+                    link.unread.pop_front();
                     link.receives_used -= frees;
                 } else {
                     link.sends_used -= frees;
@@ -466,7 +485,11 @@ impl Connection for SimConnection {
     }
 
     fn transfer(&self) -> Transfer {
-        Transfer::Any
+        let state = self.net.state();
+        let own = state.links.get(&self.number);
+        let peer = own.and_then(|link| link.peer).and_then(|peer| state.links.get(&peer));
+        let is_whole = |link: Option<&Link>| link.is_some_and(|link| link.device == Device::Pages);
+        transfer(if is_whole(own) || is_whole(peer) { Device::Pages } else { Device::Any })
     }
 
     fn counters(&self) -> Counters {

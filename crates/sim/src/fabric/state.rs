@@ -10,7 +10,7 @@ use windlass_fabric::{
 };
 
 use super::transit::{Due, Landing};
-use super::{Counts, FabricFaults, MS, US};
+use super::{Counts, Device, FabricFaults, MS, US};
 use crate::coverage::Mark;
 use crate::random::Random;
 
@@ -23,7 +23,14 @@ pub(super) struct State {
     pub(super) next: u64,
     pub(super) links: BTreeMap<u64, Link>,
     pub(super) keys: BTreeMap<u32, Key>,
+    /// Counts 24 bits round.
     pub(super) next_key: u32,
+    /// How many binds a new window has behind it.
+    pub(super) binds_before: u32,
+    /// Keys that were taken back.
+    pub(super) closed_keys: BTreeSet<u32>,
+    #[cfg(planted)]
+    pub(super) dropped_windows: Vec<u32>,
     pub(super) queues: BTreeMap<u64, Queue>,
     pub(super) due: BinaryHeap<Reverse<Due>>,
     pub(super) order: u64,
@@ -52,6 +59,11 @@ pub(super) struct Link {
     pub(super) queue: u64,
     pub(super) fabric: u64,
     pub(super) member: u8,
+    pub(super) device: Device,
+    /// Writes with immediate are notices, which must not be overwritten before they were read.
+    pub(super) takes_notices: bool,
+    /// Where those are that have arrived and whose completion was not polled.
+    pub(super) unread: VecDeque<u64>,
     pub(super) peer: Option<u64>,
     pub(super) state: ConnectionState,
     /// As far as polling has found out.
@@ -173,6 +185,10 @@ impl State {
             links: BTreeMap::new(),
             keys: BTreeMap::new(),
             next_key: 1,
+            binds_before: 0,
+            closed_keys: BTreeSet::new(),
+            #[cfg(planted)]
+            dropped_windows: Vec::new(),
             queues: BTreeMap::new(),
             due: BinaryHeap::new(),
             order: 0,
@@ -191,9 +207,20 @@ impl State {
         self.next
     }
 
-    pub(super) fn serves(&mut self, of: &[u8], epoch: u64) {
+    /// The upper 24 bits of new keys, which come round to the first after the last.
+    pub(super) fn key_base(&mut self) -> u32 {
+        let base = self.next_key << 8;
+        self.next_key = if self.next_key + 1 < 1 << 24 { self.next_key + 1 } else { 1 };
+        if self.next_key == 1 {
+            self.counts.add(Mark::KeysWrapped);
+        }
+        base
+    }
+
+    pub(super) fn serves(&mut self, of: &[u8], epoch: u64, takes_notices: bool) {
         if let Some(link) = number_of(of).and_then(|number| self.links.get_mut(&number)) {
             link.epoch = Some(epoch);
+            link.takes_notices = takes_notices;
         }
     }
 
@@ -232,6 +259,10 @@ impl State {
     }
 
     pub(super) fn received(&mut self, end: u64, id: u64, opcode: Opcode, bytes: u32, immediate: Option<u32>) {
+        if self.random.happens(self.faults.receive_lost) {
+            self.counts.add(Mark::ReceiveLost);
+            return;
+        }
         if let Some(link) = self.links.get_mut(&end) {
             let (connection, status) = (ConnectionId(end), Status::Success);
             link.done.push_back((Completion { id, connection, opcode, status, bytes, immediate }, 1));

@@ -273,11 +273,17 @@ impl State {
                 let fabric = self.links.get(&end).map_or(0, |link| link.fabric);
                 let (address, bytes) = (range.address, range.bytes);
                 let opened = Key { memory, region, link: Some(end), fabric, address, bytes, offset, access };
+                if self.closed_keys.contains(&key) {
+                    let said = format!("key {key:#x}, which was taken back, opens again");
+                    self.violation.get_or_insert(said);
+                }
                 self.keys.insert(key, opened);
                 self.done(end, request);
             }
             Work::Invalidate { key } => {
-                self.keys.remove(&key);
+                if self.keys.remove(&key).is_some() {
+                    self.closed_keys.insert(key);
+                }
                 self.done(end, request);
             }
         }
@@ -302,6 +308,9 @@ impl State {
         else {
             return self.refused(end, peer, request.id, request.opcode, Status::RemoteAccess);
         };
+        if immediate.is_some() {
+            self.notice_arrives(peer, address);
+        }
         let window_end = self.keys.get(&key).map_or(0, |key| key.offset + key.bytes);
         let mut pieces = Vec::new();
         let mut at = offset;
@@ -397,6 +406,16 @@ impl State {
             self.violation.get_or_insert(said);
         }
         landing.memory.write(offset, &bytes);
+    }
+
+    /// A notice arrives at this address: the one before was read.
+    fn notice_arrives(&mut self, at: u64, address: u64) {
+        let Some(link) = self.links.get_mut(&at).filter(|link| link.takes_notices) else { return };
+        if link.unread.contains(&address) {
+            let said = format!("a notice of member {} is overwritten before it was read", link.member);
+            self.violation.get_or_insert(said);
+        }
+        link.unread.push_back(address);
     }
 
     /// All of a write is there.

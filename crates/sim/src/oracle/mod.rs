@@ -2,8 +2,10 @@
 //! the run's [`Violation`], with the invariant's name.
 
 mod acknowledged;
+pub(crate) mod held_up;
 mod levels;
 pub(crate) mod liveness;
+pub(crate) mod medium;
 mod order;
 mod prefixes;
 mod primaries;

@@ -5,13 +5,13 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-use windlass::{Appended, Commit, CommitError, Committed, Epoch, Level, Log, Lsn, ReadError};
+use windlass::{Appended, Commit, CommitError, Committed, Epoch, Level, Log, Lsn, ReadError, Reservation};
 use windlass_log::RecordKind;
 
 use super::{What, World};
 use crate::coverage::Mark;
 use crate::fabric::{MS, US};
-use crate::oracle::{Checked, Content, batch_hash, hash_of, violated};
+use crate::oracle::{Checked, Content, batch_hash, hash_of, medium, violated};
 
 /// Commits that one member's clients wait for at most.
 const WAITING_MAX: usize = 400;
@@ -113,6 +113,7 @@ impl World {
     }
 
     fn append_record(&mut self, at: usize, log: &Log, bytes: u64) {
+        let bytes = self.setting.record_bytes.unwrap_or(bytes);
         let bytes = usize::try_from(bytes).unwrap_or(8);
         self.next_append += 1;
         let number = self.next_append << 8;
@@ -132,11 +133,12 @@ impl World {
             }
             2 => {
                 let payload = payload(number, bytes);
-                let appended = log.reserve(payload.len()).map(|mut reservation| {
-                    reservation.write(0, &payload);
-                    reservation.publish()
-                });
-                (appended, RecordKind::Data, hash_of(&payload))
+                let Ok(mut reservation) = log.reserve(payload.len()) else {
+                    return self.mark(Mark::AppendRefused);
+                };
+                reservation.write(0, &payload);
+                let Some(appended) = self.hold(at, reservation) else { return };
+                (Ok(appended), RecordKind::Data, hash_of(&payload))
             }
             _ => {
                 let payload = payload(number, bytes);
@@ -149,6 +151,48 @@ impl World {
         let checked = self.oracle.appended(appended.start, content);
         self.check(checked);
         self.commit(at, log, epoch, &appended);
+    }
+
+    /// A client takes its time with a reservation, or never comes back to it. What it had reserved when it published it.
+    fn hold(&mut self, at: usize, reservation: Reservation<'_>) -> Option<Appended> {
+        let life = self.members[at].life;
+        if self.random.happens(self.setting.leaked) && self.is_faulty {
+            self.mark(Mark::ReservationLeaked);
+            self.members[at].has_leaked = true;
+            std::mem::forget(reservation);
+            return None;
+        }
+        if self.setting.held_ns > 0 && !self.is_holding && self.random.percent(20) {
+            self.mark(Mark::ReservationHeld);
+            self.is_holding = true;
+            let until = self.now + self.random.range(0, self.setting.held_ns);
+            // The world goes on meanwhile.
+            self.run(until);
+            self.is_holding = false;
+        }
+        if self.members[at].life != life {
+            // Its process is gone, and with it whoever would have published it.
+            std::mem::forget(reservation);
+            return None;
+        }
+        Some(reservation.publish())
+    }
+
+    /// A client of the one primary reserves and never publishes. How many tenures there were before.
+    pub(crate) fn leak_on_primary(&mut self) -> Option<u64> {
+        let at = self.leaders().first().copied()?;
+        let log = self.members[at].log.clone()?;
+        std::mem::forget(log.reserve(64).ok()?);
+        self.members[at].has_leaked = true;
+        self.mark(Mark::ReservationLeaked);
+        self.say(format_args!("a client of m{at} never publishes"));
+        self.wake(at);
+        Some(self.oracle.tenures())
+    }
+
+    /// Another primary has followed.
+    pub(crate) fn replaced(&mut self) {
+        self.mark(Mark::Replaced);
     }
 
     fn commit(&mut self, at: usize, log: &Log, epoch: Epoch, appended: &Appended) {
@@ -220,6 +264,7 @@ impl World {
                     }
                     Level::Durable => {
                         self.mark(Mark::AcknowledgedDurable);
+                        medium::acknowledged(self, pending.member, pending.start, pending.end);
                         self.oracle.acknowledge(pending.epoch, pending.start)
                     }
                 }

@@ -15,7 +15,7 @@ use windlass_store::{Founding, Options, Store, Surroundings};
 use super::phase::Phase;
 use super::{What, World};
 use crate::coverage::Mark;
-use crate::fabric::{MS, SimFabric};
+use crate::fabric::{Device, MS, SimFabric};
 use crate::oracle::Floors;
 use crate::parts::{LANES, Lines, SimClock, SimControl, SimExecutor};
 use crate::random::Random;
@@ -57,6 +57,14 @@ pub(super) struct Member {
     lost_power: bool,
     /// Its disk was lost: it stays out.
     pub(super) is_emptied: bool,
+    /// A client has kept a reservation of this process for ever.
+    pub(super) has_leaked: bool,
+    /// A dead process's memory may be held still, by whoever never gave it back: it is this machine's until it loses power.
+    pub(super) has_ghosts: bool,
+    /// Persisted and looked at up to here.
+    pub(super) medium_checked: Lsn,
+    /// Where images of segments are, if the device needs them.
+    pub(super) staging: Option<TestDisk>,
     /// It has led or followed, by its own word: before, it says nothing of a log (kind 55).
     pub(super) has_begun: bool,
     /// The next opening finds a read error.
@@ -103,12 +111,16 @@ impl Member {
             has_lost_memory: true,
             lost_power: false,
             is_emptied: false,
+            has_leaked: false,
+            has_ghosts: false,
+            medium_checked: Lsn(0),
+            staging: (setting.devices[usize::from(id)] == Device::Staged).then(staging),
             has_begun: false,
             read_fails: false,
             has_whole_superblock: false,
             boot: 1,
             incarnation,
-            offset_ns: random.range(0, 1_000_000 * MS),
+            offset_ns: 1_000_000 * MS + random.range(0, 1_000_000 * MS),
             drift,
         }
     }
@@ -117,6 +129,14 @@ impl Member {
     pub(super) fn local(&self, now: u64) -> u64 {
         let skewed = i128::from(now) + i128::from(now) * i128::from(self.drift) / 1_000_000;
         self.offset_ns + u64::try_from(skewed).unwrap_or(0)
+    }
+
+    /// From now on this clock runs at another rate, and never steps.
+    pub(super) fn set_rate(&mut self, now: u64, drift: i64) {
+        let told = self.local(now);
+        self.drift = drift;
+        let told_so = self.local(now);
+        self.offset_ns = (self.offset_ns + told).saturating_sub(told_so);
     }
 
     /// The time of the world until this clock has gone on by `local_ns`, not less.
@@ -139,6 +159,13 @@ impl Member {
         boot_id[..8].copy_from_slice(&self.boot.to_le_bytes());
         Surroundings { boot_id, incarnation: self.incarnation }
     }
+}
+
+/// An empty folder on a memory filesystem.
+fn staging() -> TestDisk {
+    let disk = TestDisk::new();
+    disk.set_filesystem(0x0102_1994);
+    disk
 }
 
 /// A new member's folder.
@@ -164,6 +191,7 @@ impl World {
         if self.members[at].driver.is_some() {
             return;
         }
+        self.members[at].disk.cut_reads(self.setting.reads_cut);
         let breaks_off = self.is_faulty && self.has(Strike::Kill) && self.random.percent(20);
         let member = &mut self.members[at];
         if breaks_off {
@@ -183,6 +211,7 @@ impl World {
             return self.opening_failed(at, &error.to_string());
         }
         member.disk.stop_at(u64::MAX);
+        member.has_leaked = false;
         let superblock = store.superblock();
         member.life += 1;
         let identity = Identity {
@@ -205,14 +234,21 @@ impl World {
         member.phase = Phase::Idle;
         member.before = None;
         member.published = superblock.trimmed;
+        member.medium_checked = superblock.trimmed;
+        let device = self.setting.devices[at];
+        let opened_as = match device {
+            Device::Any => None,
+            Device::Pages => Some(Mark::PagesOpened),
+            Device::Staged => Some(Mark::StagedOpened),
+        };
         let parts = Parts {
-            fabric: self.fabric.fabric(member.id),
+            fabric: self.fabric.fabric_of(member.id, device),
             store: Arc::new(store),
             opened,
             clock: member.clock.clone(),
             control: member.control.clone(),
             executor: SimExecutor::default(),
-            staging: None,
+            staging: member.staging.clone(),
         };
         let config = Config {
             me: MemberId(member.id),
@@ -244,6 +280,9 @@ impl World {
         member.read_to = member.read_to.max(superblock.trimmed);
         member.reader = driver.read_from(member.read_to).ok();
         member.driver = Some(driver);
+        if let Some(mark) = opened_as {
+            self.mark(mark);
+        }
         self.check(checked);
         self.say(format_args!("m{at} opens with a log up to {tail}"));
         self.joined(at);
@@ -261,12 +300,15 @@ impl World {
         member.life += 1;
         if loses_power {
             member.disk = member.disk.after_power_loss(survive);
+            member.staging = member.staging.is_some().then(staging);
             member.boot += 1;
+            member.has_ghosts = false;
             member.has_lost_memory = true;
             member.lost_power = true;
             self.mark(Mark::PowerLost);
         } else {
             member.disk = member.disk.after_kill();
+            member.staging = member.staging.as_ref().map(TestDisk::after_kill);
         }
         if !self.is_faulty && !was_cut_short {
             let what = format!("member {at} does not open after everything is healed: {why}");
@@ -296,6 +338,7 @@ impl World {
         let survive = self.survive();
         let member = &mut self.members[at];
         member.life += 1;
+        member.has_ghosts |= member.has_leaked || self.is_holding;
         member.log = None;
         member.reader = None;
         member.has_whole_superblock = true;
@@ -316,9 +359,12 @@ impl World {
         }
         if has_power {
             member.disk = member.disk.after_kill();
+            member.staging = member.staging.as_ref().map(TestDisk::after_kill);
         } else {
             member.disk = member.disk.after_power_loss(survive);
+            member.staging = member.staging.is_some().then(staging);
             member.boot += 1;
+            member.has_ghosts = false;
             member.has_lost_memory = true;
             member.lost_power = true;
         }
@@ -327,6 +373,62 @@ impl World {
         self.say(format_args!("m{at} dies, {phase:?}{}", if has_power { "" } else { ", without power" }));
         self.left(at);
         self.settle_pending();
+    }
+
+    /// A member's process ends as it should: its log is closed.
+    pub(super) fn stop(&mut self, at: usize) {
+        if self.members[at].driver.as_ref().is_none_or(|driver| !driver.may_end()) {
+            return;
+        }
+        self.publish(at);
+        let member = &mut self.members[at];
+        member.life += 1;
+        member.has_ghosts |= member.has_leaked || self.is_holding;
+        (member.log, member.reader) = (None, None);
+        member.has_whole_superblock = true;
+        if let Some(mut driver) = member.driver.take() {
+            let executor = driver.executor_mut();
+            for lane in 0..3 {
+                while executor.is_busy(lane) {
+                    executor.work(lane);
+                }
+            }
+            let ended = driver.end();
+            let store = Arc::clone(driver.store());
+            drop(driver);
+            // What fails leaves a folder as after a crash.
+            if ended.is_clean && store.close(ended.tail).is_ok() {
+                self.mark(Mark::StoppedCleanly);
+            }
+        }
+        let member = &mut self.members[at];
+        member.disk = member.disk.after_kill();
+        member.staging = member.staging.as_ref().map(TestDisk::after_kill);
+        self.say(format_args!("m{at} is stopped"));
+        self.left(at);
+        self.settle_pending();
+        let after = self.random.range(MS, 100 * MS);
+        self.plan(after, What::Open { member: at });
+    }
+
+    /// What a member calls persisted and was not looked at: its disk, from where and up to where.
+    pub(crate) fn newly_persisted(&mut self, at: usize) -> Option<(TestDisk, Lsn, Lsn)> {
+        let member = &mut self.members[at];
+        let status = member.before?;
+        let (from, to) = (member.medium_checked.max(status.trimmed), status.persisted.0);
+        member.medium_checked = to;
+        (from < to).then(|| (member.disk.clone(), from, to))
+    }
+
+    /// Every member's disk, and whether it may lack what it once held; and how many make a quorum.
+    pub(crate) fn media(&self) -> (Vec<(TestDisk, bool)>, usize) {
+        let media = self.members.iter().map(|member| (member.disk.clone(), member.is_emptied));
+        (media.collect(), self.members.len() / 2 + 1)
+    }
+
+    pub(crate) fn given_away(&self, at: usize) -> Option<String> {
+        let member = &self.members[at];
+        if member.has_leaked || member.has_ghosts { None } else { member.disk.given_away() }
     }
 
     /// Whether a member may lose its memory now, within what the group's levels promise.
@@ -355,6 +457,7 @@ impl World {
         let member = &mut self.members[at];
         member.incarnation = incarnation;
         member.disk = made(member.id, incarnation);
+        member.staging = member.staging.is_some().then(staging);
         member.is_emptied = true;
         member.has_lost_memory = true;
         member.floors.forget();

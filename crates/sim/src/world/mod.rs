@@ -108,6 +108,8 @@ pub(crate) struct World {
     is_faulty: bool,
     /// Clients ask for more.
     is_busy: bool,
+    /// A client keeps a reservation while the world goes on.
+    is_holding: bool,
     /// Whoever comes into this step of a takeover dies, with power or without.
     armed: Option<(Phase, bool)>,
     pending: BTreeMap<u64, Pending>,
@@ -138,6 +140,7 @@ impl World {
             cut: BTreeSet::new(),
             is_faulty: true,
             is_busy: true,
+            is_holding: false,
             armed: None,
             pending: BTreeMap::new(),
             rung: Arc::default(),
@@ -146,6 +149,9 @@ impl World {
             setting,
         };
         world.fabric.set_faults(world.setting.fabric);
+        if world.random.percent(30) {
+            world.fabric.near_the_wrap();
+        }
         world.make_pairs();
         for member in 0..world.members.len() {
             let after = world.random.range(0, MS);
@@ -334,8 +340,14 @@ impl World {
         }
         let checked = self.oracle.all_committed().and_then(|()| self.oracle.nothing_left_out());
         self.check(checked);
+    }
+
+    /// What the parts have counted.
+    pub(crate) fn count_parts(&mut self) {
         let counts = self.fabric.take_counts();
         self.coverage.merge(counts);
+        let reads_short = self.members.iter().map(|member| member.disk.reads_short()).sum();
+        self.coverage.merge([(Mark::ReadShort, reads_short)]);
     }
 
     /// What switches a fault on for the regression of a seed: struck whenever the world's generator says so.

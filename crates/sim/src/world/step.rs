@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use windlass::control::Frame;
 use windlass::driver::DriverEvent;
-use windlass::engine::{Event, Message, Role};
+use windlass::engine::{Event, Message, Role, StopReason};
 use windlass::store::Read;
 use windlass::{Epoch, Lsn, MemberId, Outcome};
 use windlass_log::RecordKind;
@@ -15,7 +15,7 @@ use super::{What, World};
 use crate::coverage::Mark;
 use crate::fabric::{MS, US};
 use crate::oracle::unknown::Answer;
-use crate::oracle::{Content, batch_hash, hash_of, watermarks};
+use crate::oracle::{Content, batch_hash, hash_of, held_up, medium, watermarks};
 use crate::setting::Strike;
 
 /// A driver takes a turn at least so often.
@@ -76,6 +76,7 @@ impl World {
             self.members[at].is_publish_due = true;
         }
         self.members[at].before = Some(status);
+        medium::persisted(self, at);
         if self.trace.is_kept() {
             for line in self.members[at].lines.take() {
                 self.trace.aside(now, format_args!("m{at}: {line}"));
@@ -128,6 +129,8 @@ impl World {
         if let Some(driver) = &mut member.driver {
             self.events += 1;
             driver.executor_mut().work(lane);
+            let checked = medium::given_away(self, at);
+            self.check(checked);
             self.wake(at);
         }
     }
@@ -148,6 +151,7 @@ impl World {
             DriverEvent::SteppedDown { epoch, reason } => {
                 self.say(format_args!("m{at} has stepped down from {epoch}: {reason}"));
                 self.mark(Mark::SteppedDown);
+                self.stuck(at, &reason);
                 self.members[at].log = None;
             }
             DriverEvent::Damaged { damage } => {
@@ -168,6 +172,7 @@ impl World {
         match event {
             Event::Stopped { reason } => {
                 self.say(format_args!("m{at} has stopped: {reason}"));
+                self.stuck(at, &reason);
                 self.stopped(at);
             }
             Event::SnapshotNeeded { from, .. } => {
@@ -192,6 +197,15 @@ impl World {
             }
             Event::Role { .. } | Event::Peer { .. } => {}
         }
+    }
+
+    /// A tenure has ended, or a member stopped: it was not for a hole.
+    fn stuck(&mut self, at: usize, reason: &StopReason) {
+        if matches!(reason, StopReason::StuckReservation | StopReason::SealStuck) {
+            self.mark(Mark::ReservationStuck);
+        }
+        let checked = held_up::stuck(at, reason, self.members[at].has_leaked);
+        self.check(checked);
     }
 
     /// A member can't go on: somebody restarts it.
@@ -322,8 +336,11 @@ impl World {
     fn look_at_frame(&mut self, at: usize, frame: &Frame) {
         let id = self.members[at].id;
         match frame {
-            Frame::Offer { session, endpoint, .. } | Frame::Accept { session, endpoint, .. } => {
-                self.fabric.serves(endpoint, session.epoch.to_bits());
+            Frame::Offer { session, endpoint, .. } => {
+                self.fabric.serves(endpoint, session.epoch.to_bits(), false);
+            }
+            Frame::Accept { session, endpoint, .. } => {
+                self.fabric.serves(endpoint, session.epoch.to_bits(), true);
             }
             Frame::Engine(message) => {
                 if let Message::Promise { epoch, .. } = &**message {

@@ -65,6 +65,14 @@ impl World {
                     Some(_) | None => {}
                 }
             }
+            Strike::Stop => self.stop(at),
+            Strike::Drift => {
+                let most = i64::try_from(self.setting.drift_millionths.max(20_000)).unwrap_or(0);
+                let drawn = self.random.range(0, 2 * u64::try_from(most).unwrap_or(0) + 1);
+                let rate = i64::try_from(drawn).unwrap_or(0) - most;
+                self.members[at].set_rate(self.now, rate);
+                self.mark(Mark::Drifted);
+            }
             Strike::PowerLoss => {
                 if let Some(at) = self.victim(false)
                     && self.may_lose_memory(at)

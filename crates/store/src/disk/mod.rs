@@ -239,3 +239,21 @@ pub trait DiskMap: Send + Sync + 'static {
     /// What `madvise` answers; the store goes on without.
     fn populate(&self, range: Range<u64>) -> Result<(), Errno>;
 }
+
+/// Reads until the buffer is full or the file ends, by a `pread` that may give less than it is asked for at any time, or be interrupted.
+fn read_whole(
+    buffer: &mut [u8],
+    offset: u64,
+    mut pread: impl FnMut(&mut [u8], u64) -> Result<usize, Errno>,
+) -> Result<usize, Errno> {
+    let mut done = 0;
+    while done < buffer.len() {
+        match pread(&mut buffer[done..], offset + done as u64) {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}

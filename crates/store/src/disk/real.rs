@@ -221,16 +221,7 @@ impl DiskFile for RealFile {
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Errno> {
-        let mut done = 0;
-        while done < buffer.len() {
-            match rustix::io::pread(&self.file, &mut buffer[done..], offset + done as u64) {
-                Ok(0) => break,
-                Ok(count) => done += count,
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(done)
+        super::read_whole(buffer, offset, |piece, at| rustix::io::pread(&self.file, piece, at))
     }
 
     fn write_at(&self, buffer: &[u8], offset: u64) -> Result<(), Errno> {

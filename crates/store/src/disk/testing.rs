@@ -8,6 +8,7 @@
 mod inode;
 mod random;
 mod unsure;
+mod watched;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -113,6 +114,11 @@ struct State {
     restless: Option<u64>,
     /// Flushes that were answered and not done yet.
     late: Vec<(u64, Range<u64>)>,
+    given_away: Option<String>,
+    /// Of 256 `pread`s so many give less than they are asked for.
+    reads_cut: u8,
+    preads: u64,
+    reads_short: u64,
 }
 
 /// Holds flushes up until it is dropped: [`TestDisk::hold_syncs`].
@@ -183,6 +189,10 @@ impl TestDisk {
                 lie: None,
                 restless: None,
                 late: Vec::new(),
+                given_away: None,
+                reads_cut: 0,
+                preads: 0,
+                reads_short: 0,
             })),
         }
     }
@@ -228,6 +238,17 @@ impl TestDisk {
     pub fn before_sync_folder(&self, meanwhile: impl FnOnce() + Send + 'static) {
         let mut place = self.before_sync_folder.lock().unwrap_or_else(PoisonError::into_inner);
         *place = Some(Box::new(meanwhile));
+    }
+
+    /// From here on so many of 256 `pread`s, spread evenly, give fewer bytes than they are asked for, and than there are.
+    pub fn cut_reads(&self, of_256: u8) {
+        self.state().reads_cut = of_256;
+    }
+
+    /// How many did so.
+    #[must_use]
+    pub fn reads_short(&self) -> u64 {
+        self.state().reads_short
     }
 
     /// Nothing that [`TestDisk::fail`] asked for and that has not happened yet happens any more.
@@ -425,6 +446,25 @@ impl State {
         }
     }
 
+    /// What one `pread` gives: now and then less than it is asked for, or the word that it was interrupted.
+    fn pread(&mut self, number: u64, piece: &mut [u8], offset: u64) -> Result<usize, Errno> {
+        let inode = &self.inodes[&number];
+        let mut count = index(inode.live_len.saturating_sub(offset)).min(piece.len());
+        if self.reads_cut > 0 {
+            self.preads += 1;
+            let drawn = self.preads.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+            if drawn & 0xff < u64::from(self.reads_cut) {
+                self.reads_short += 1;
+                if drawn & 0x300 == 0 {
+                    return Err(Errno::INTR);
+                }
+                count = count.min(1 + index(drawn >> 10) % piece.len());
+            }
+        }
+        inode.live.copy_out(offset.min(inode.live_len), &mut piece[..count]);
+        Ok(count)
+    }
+
     fn new_inode(&mut self) -> u64 {
         let number = self.inode_next;
         self.inode_next += 1;
@@ -544,6 +584,7 @@ impl Disk for TestDisk {
         if state.names.contains_key(to) {
             return Err(Errno::EXIST);
         }
+        state.watch_held(from);
         state.change_name(NameChange::Renamed(from.to_owned(), to.to_owned()));
         Ok(())
     }
@@ -554,6 +595,7 @@ impl Disk for TestDisk {
         if !state.names.contains_key(name) {
             return Err(Errno::NOENT);
         }
+        state.watch_held(name);
         state.change_name(NameChange::Removed(name.to_owned()));
         Ok(())
     }
@@ -659,10 +701,7 @@ impl DiskFile for TestFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Errno> {
         let mut state = self.disk.state();
         state.call(Call::Read).map_err(|failure| failure.errno())?;
-        let inode = &state.inodes[&self.number];
-        let count = index(inode.live_len.saturating_sub(offset)).min(buffer.len());
-        inode.live.copy_out(offset.min(inode.live_len), &mut buffer[..count]);
-        Ok(count)
+        super::read_whole(buffer, offset, |piece, at| state.pread(self.number, piece, at))
     }
 
     fn write_at(&self, buffer: &[u8], offset: u64) -> Result<(), Errno> {

@@ -201,11 +201,14 @@ where
                     Input::Fetched { token, valid_tail: before }
                 } else {
                     warn!(self.options.logger, "what was fetched is not valid"; "range" => %range, "cause" => %scanned.reason);
+                    // The engine goes on from where it was.
+                    self.local.restart(before);
                     Input::FetchFailed { token }
                 }
             }
             Err(error) => {
                 warn!(self.options.logger, "what was fetched can't be read"; "range" => %range, "cause" => %error);
+                self.local.restart(before);
                 Input::FetchFailed { token }
             }
         };

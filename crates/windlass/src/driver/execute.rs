@@ -182,7 +182,7 @@ where
             self.gather_until_ns = gathers.then(|| self.now() + (self.flush_mean_ns / 2).min(GATHER_NS_MAX));
             self.port.gather_until(if gathers { before + woken } else { 0 });
         }
-        self.port.publish(replicated, durable);
+        self.port.publish(replicated, if windlass_log::planted!(R14) { replicated } else { durable });
     }
 
     /// Whether the next group is still to fill: who was woken last is coming back.

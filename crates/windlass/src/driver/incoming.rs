@@ -514,6 +514,12 @@ impl<F: Fabric> Incoming<F> {
         self.ending = Ending::Invalidating { under_way };
     }
 
+    /// Every invalidation's completion was seen.
+    #[cfg(planted)]
+    pub(crate) fn is_invalidated(&self) -> bool {
+        matches!(self.ending, Ending::Invalidating { under_way: 0 }) && !self.is_broken
+    }
+
     /// Goes on with the end. `true` once it may be destroyed: every invalidation's completion was seen, or proves nothing because the
     /// connection broke, and the queues are drained.
     pub(crate) fn end(&mut self) -> bool {

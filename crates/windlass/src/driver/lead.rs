@@ -105,6 +105,12 @@ impl Lead {
             Ok(drained) => drained,
             Err(failure) => return self.failed(&failure, clock.now()),
         };
+        if windlass_log::planted!(R10)
+            && let (Drained::Waiting(lsn), Some((token, _)), None) = (drained, self.seal, self.sealed)
+        {
+            self.sealed = Some(lsn);
+            return Some(Input::Sealed { token, tail: lsn });
+        }
         if let (Drained::Closed(tail), Some((token, _))) = (drained, self.seal) {
             self.seal = Some((token, Duration::MAX));
             self.tenure.handoff.retire();

@@ -464,6 +464,10 @@ impl<F: Fabric> Outgoing<F> {
     /// Posts reads as far as windows are granted and the queue has room.
     fn read_on(&mut self) -> Result<Option<Turn>, SessionError> {
         let Some(fetching) = &mut self.fetching else { return Ok(None) };
+        // A window that is open already may show what was asked for before, and no more, until the peer has said so.
+        if self.up_to < fetching.range.end {
+            return Ok(None);
+        }
         while fetching.posted < fetching.range.end && fetching.under_way < READS_MAX {
             let geometry = self.geometry;
             let number = geometry.segment_of(fetching.posted);

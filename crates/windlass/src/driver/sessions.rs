@@ -117,6 +117,8 @@ struct Offer {
 pub(crate) struct Sessions<F: Fabric> {
     pub(crate) outgoing: Vec<Outgoing<F>>,
     pub(crate) incoming: Vec<Incoming<F>>,
+    #[cfg(planted)]
+    left_open: Vec<Incoming<F>>,
     pub(crate) grants: Vec<PendingGrant>,
     pub(crate) fetches: Vec<PendingFetch>,
     /// The newest of each peer and purpose.
@@ -138,6 +140,8 @@ impl<F: Fabric> Sessions<F> {
             windows: Arc::new(Windows::new(fabric, Arc::clone(&meters))),
             outgoing: Vec::new(),
             incoming: Vec::new(),
+            #[cfg(planted)]
+            left_open: Vec::new(),
             grants: Vec::new(),
             fetches: Vec::new(),
             offers: BTreeMap::new(),
@@ -346,6 +350,11 @@ impl<F: Fabric> Sessions<F> {
         let mut at = 0;
         while at < self.incoming.len() {
             // Past the deadline destroying alone has to do: it, too, ends everything.
+            #[cfg(planted)]
+            if windlass_log::planted!(SkippedDrain) && self.incoming[at].is_invalidated() {
+                self.left_open.push(self.incoming.swap_remove(at));
+                continue;
+            }
             if self.incoming[at].end() || is_late {
                 self.incoming.swap_remove(at).destroy();
             } else {

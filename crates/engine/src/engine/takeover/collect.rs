@@ -2,7 +2,7 @@
 
 use alloc::collections::BTreeMap;
 
-use windlass_log::{Lsn, MemberId};
+use windlass_log::{Epoch, Lsn, MemberId};
 
 use super::super::Engine;
 use super::super::core::Adoption;
@@ -13,7 +13,10 @@ use crate::{Config, Event, FenceQuorum, Mark, Message, Summary, Undecided};
 /// The best log among those that answered: highest (epoch of the last valid record, tail). Of equal ones the
 /// candidate's own, which needs no fetching.
 fn best(promises: &BTreeMap<MemberId, Summary>, me: MemberId) -> Option<MemberId> {
-    let rank = |member: &MemberId, summary: &Summary| (summary.last_epoch, summary.valid_tail, *member == me);
+    let rank = |member: &MemberId, summary: &Summary| {
+        let last_epoch = if windlass_log::planted!(R17) { Epoch::NONE } else { summary.last_epoch };
+        (last_epoch, summary.valid_tail, *member == me)
+    };
     promises.iter().max_by_key(|(member, summary)| rank(member, summary)).map(|(member, _)| *member)
 }
 
@@ -55,12 +58,14 @@ pub(super) fn choose(
         let of_member = remembered.filter(|witness| witness.member == *member).map(|witness| witness.mark);
         let lost =
             of_member.chain([summary.mark]).find(|mark| !reaches(summary, *mark) && !reaches(log, *mark));
+        let lost = if windlass_log::planted!(R18) { None } else { lost };
         // where placed counts, a member that lost its memory may have lost what was placed there. A member that has never
         // followed anybody may be one that came back with an empty disk (kind 55) to members that had not met it before: it, too,
         // may have lost what it acknowledged. So a new group begins with all of its members.
         let is_fresh = summary.history.entries().is_empty();
-        let lost_memory =
-            (is_fresh || config.replicated_allowed && summary.memory_lost) && !accept_memory_loss;
+        let lost_memory = (is_fresh
+            || config.replicated_allowed && summary.memory_lost && !windlass_log::planted!(R19))
+            && !accept_memory_loss;
         match lost {
             Some(mark) => why = Some(Undecided::MarkNotReached { member: *member, mark: mark.lsn }),
             None if lost_memory => why = why.or(Some(Undecided::MemoryLost)),

@@ -17,8 +17,14 @@ impl Engine {
         self.abandon_candidacy();
         let timing = self.core.config.timing;
         // above anything promised, used or seen; the promise makes it durable before anybody else hears of it.
-        let epoch = self.core.epoch_seen.max(self.core.state.promised).next_for(self.core.me());
-        assert!(epoch > self.core.state.promised, "R-7: a candidate asks for more than it has promised");
+        let highest = self.core.epoch_seen.max(self.core.state.promised);
+        let is_again =
+            windlass_log::planted!(R7) && highest.member() == self.core.me() && highest != Epoch::NONE;
+        let epoch = if is_again { highest } else { highest.next_for(self.core.me()) };
+        assert!(
+            is_again || epoch > self.core.state.promised,
+            "R-7: a candidate asks for more than it has promised"
+        );
         self.core.epoch_seen = epoch;
         self.candidacy = Some(Candidacy {
             epoch,
@@ -101,7 +107,7 @@ impl Engine {
     }
 
     pub(super) fn count_promises(&mut self) {
-        let quorum = self.core.config.founding.takeover_quorum();
+        let quorum = self.core.config.founding.takeover_quorum() - usize::from(windlass_log::planted!(R20));
         let Some(Candidacy { phase: Phase::Fence, epoch, promises, .. }) = &self.candidacy else { return };
         if promises.len() >= quorum {
             let fence = FenceQuorum::new(*epoch, promises.keys().copied().collect(), quorum);

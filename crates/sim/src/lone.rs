@@ -1,0 +1,150 @@
+//! A log of one node, without the group: opened, appended to, flushed, killed or without power, and opened again. What was flushed is there, what is read is what
+//! was appended, and no place carries other content in the same epoch (R-12, I-6).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use windlass::{Epoch, LogId, Lsn, MemberId};
+use windlass_log::{Chain, Handoff, RecordKind, Salt, Tenure};
+use windlass_store::disk::testing::{Survive, TestDisk};
+use windlass_store::{Founding, Options, Prepared, Read, Store, Surroundings};
+
+use crate::oracle::{Checked, Violation, hash_of, violated};
+use crate::random::Random;
+
+const SEGMENT_BYTES: u64 = 64 << 10;
+const LOG: LogId = LogId([9; 16]);
+
+#[derive(Default)]
+struct Known {
+    /// What an append at a place of an epoch had.
+    appended: BTreeMap<(Epoch, Lsn), u64>,
+    /// Flushed up to here.
+    flushed: Lsn,
+}
+
+fn options() -> Options {
+    Options { retention_bytes: 8 * SEGMENT_BYTES, segments_ahead: 1, ..Options::default() }
+}
+
+/// One lone log's lives.
+pub(crate) fn live(random: &mut Random) -> Checked {
+    let member = MemberId(0);
+    let first = Epoch::NONE.next_for(member);
+    let founding = Founding {
+        log_id: LOG,
+        member,
+        incarnation: 7,
+        segment_bytes: SEGMENT_BYTES,
+        epoch: Some(first),
+        configuration: Vec::new(),
+    };
+    let mut boot = 1_u8;
+    let around = |boot: u8| Surroundings { boot_id: [boot; 16], incarnation: 7 };
+    let mut disk = TestDisk::new();
+    let failed =
+        |what: &str, error: &dyn std::fmt::Display| violated("a lone log", format!("{what}: {error}"));
+    if let Err(error) = Store::create(disk.clone(), &founding, &around(boot), &options()) {
+        return failed("creating", &error);
+    }
+    let mut known = Known { flushed: Lsn(4096), ..Known::default() };
+    for _ in 0..random.range(3, 7) {
+        let (store, opened) = match Store::open(disk.clone(), &around(boot), &options()) {
+            Ok((store, opened)) => (Arc::new(store), opened),
+            Err(error) => return failed("opening", &error),
+        };
+        if opened.tail < known.flushed {
+            return violated(
+                "a lone log",
+                format!("opens up to {}, flushed was {}", opened.tail, known.flushed),
+            );
+        }
+        read_all(&store, opened.tail, &known)?;
+        if let Err(error) = store.begin() {
+            return failed("beginning", &error);
+        }
+        let tail = append_some(&store, &opened, &mut known, random)?;
+        let ends_cleanly = random.percent(20);
+        if ends_cleanly {
+            known.flushed = tail;
+            if let Err(error) = store.close(tail) {
+                return failed("closing", &error);
+            }
+        }
+        drop(store);
+        disk = if ends_cleanly || random.percent(60) {
+            disk.after_kill()
+        } else {
+            boot = boot.wrapping_add(1);
+            disk.after_power_loss(Survive::Seeded(random.number()))
+        };
+    }
+    Ok(())
+}
+
+/// What the log has is what was appended there, in that epoch.
+fn read_all(store: &Arc<Store<TestDisk>>, tail: Lsn, known: &Known) -> Checked {
+    let mut reader = store.reader(store.trimmed());
+    loop {
+        match reader.next(tail) {
+            Ok(Read::Record(record)) => {
+                if !matches!(record.header.kind, RecordKind::Data) {
+                    continue;
+                }
+                let key = (record.header.epoch, record.header.lsn);
+                let found = hash_of(record.payload.unwrap_or_default());
+                if known.appended.get(&key) != Some(&found) {
+                    return violated("a lone log", format!("other content at {} of {:?}", key.1, key.0));
+                }
+            }
+            Ok(Read::AtEnd { .. }) => return Ok(()),
+            Err(error) => return violated("a lone log", format!("it can't be read: {error}")),
+        }
+    }
+}
+
+fn append_some(
+    store: &Store<TestDisk>,
+    opened: &windlass_store::Opened,
+    known: &mut Known,
+    random: &mut Random,
+) -> Result<Lsn, Violation> {
+    let wrong = |what: String| Violation { invariant: "a lone log", what };
+    while !matches!(store.prepare_step(opened.tail), Ok(Prepared::Idle) | Err(_)) {}
+    let superblock = store.superblock();
+    let Some(last) = superblock.history.last() else { return Err(wrong("it has no epoch".to_owned())) };
+    let (epoch, geometry) = (last.epoch, store.geometry());
+    let chain = match opened.chain {
+        Some(chain) if last.start < opened.tail => chain,
+        Some(_) | None => Chain::begin(&Salt::new(LOG).key(epoch), opened.tail),
+    };
+    let persisted = store.persisted().lsn();
+    let tenure = Tenure { geometry, log_id: LOG, epoch, tail: opened.tail, chain, persisted, slots: 4 };
+    let (handoff, mut drain) = Handoff::new(tenure);
+    for (number, memory) in store.ready() {
+        if number >= geometry.segment_of(opened.tail) && handoff.install(number, memory).is_err() {
+            break;
+        }
+    }
+    handoff.set_limit(Lsn(u64::MAX >> 2));
+    for _ in 0..random.range(1, 40) {
+        let mut payload = vec![0; 8 + 8 * usize::try_from(random.range(0, 12)).unwrap_or(0)];
+        payload.iter_mut().for_each(|byte| *byte = random.number().to_le_bytes()[0]);
+        let Ok(appended) = handoff.append(RecordKind::Data, &payload) else { break };
+        let key = (epoch, appended.start);
+        if known.appended.insert(key, hash_of(&payload)).is_some() {
+            return Err(wrong(format!("{} is given out twice in {epoch:?}", appended.start)));
+        }
+        if random.percent(20) {
+            let drained = drain.poll(usize::MAX).map_err(|error| wrong(error.to_string()))?.to;
+            if store.flush(drained).is_ok() {
+                known.flushed = drained;
+            }
+        }
+    }
+    let tail = drain.poll(usize::MAX).map_err(|error| wrong(error.to_string()))?.to;
+    if random.percent(40) && store.flush(tail).is_ok() {
+        known.flushed = tail;
+    }
+    Ok(tail)
+}
