@@ -70,6 +70,11 @@ impl Pace {
         is_pass
     }
 
+    /// The log is another than it was: what is known of it is forgotten, and the pass begins again.
+    pub(crate) fn restart(&mut self) {
+        self.place = ScrubPlace::new(Lsn(0));
+    }
+
     /// It can't be read: later again. Whether it is the first time in this pass.
     pub(crate) fn failed(&mut self, now: u64) -> bool {
         self.due_at = now + FAILED_NS;
@@ -133,6 +138,15 @@ impl ScrubMeters {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_scrub_begins_again_in_a_log_that_was_cut_or_began_anew() {
+        let mut pace = Pace::new(1 << 20);
+        pace.read(0, ScrubPlace::new(Lsn(300_000)), 100);
+        pace.restart();
+        // The chain that was known at 300,000 is of what was there before.
+        assert_eq!(pace.next(1_000_000_000, Lsn(4096)).unwrap().0, ScrubPlace::new(Lsn(4096)));
+    }
 
     #[test]
     fn the_rate_is_kept_and_a_pass_begins_again_at_the_trim_point() {

@@ -11,12 +11,11 @@ const REPLACED: u64 = 2_500 * MS;
 
 /// A tenure ended for a reservation that was never published.
 pub(crate) fn stuck(member: usize, reason: &StopReason, was_leaked: bool) -> Checked {
-    match reason {
-        StopReason::StuckReservation | StopReason::SealStuck if !was_leaked => {
-            violated("no hole", format!("member {member}: {reason}, and no client kept one"))
-        }
-        _ => Ok(()),
+    let is_stuck = matches!(reason, StopReason::StuckReservation | StopReason::SealStuck);
+    if is_stuck && !was_leaked {
+        return violated("no hole", format!("member {member}: {reason}, and no client kept one"));
     }
+    Ok(())
 }
 
 /// A client of a sound group's primary never publishes what it reserved: others replace that primary.

@@ -156,7 +156,9 @@ impl World {
     /// A client takes its time with a reservation, or never comes back to it. What it had reserved when it published it.
     fn hold(&mut self, at: usize, reservation: Reservation<'_>) -> Option<Appended> {
         let life = self.members[at].life;
-        if self.random.happens(self.setting.leaked) && self.is_faulty {
+        // One is enough: each takes seconds to be given up.
+        let may_leak = self.is_faulty && self.coverage.count(Mark::ReservationLeaked) == 0;
+        if self.random.happens(self.setting.leaked) && may_leak {
             self.mark(Mark::ReservationLeaked);
             self.members[at].has_leaked = true;
             std::mem::forget(reservation);

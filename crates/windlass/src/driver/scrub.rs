@@ -38,6 +38,8 @@ pub(super) struct Scrubber {
     /// Damage that was found and is being written down.
     lowering: bool,
     was_damaged: bool,
+    /// The log was cut, or began anew, while a piece was being read: what that says is of another log.
+    is_void: bool,
 }
 
 /// Why a piece is read.
@@ -55,12 +57,20 @@ impl Scrubber {
             looks: VecDeque::new(),
             lowering: false,
             was_damaged: false,
+            is_void: false,
         }
     }
 
     /// When the next piece is due, if any is.
     pub(super) fn due_at(&self) -> Option<u64> {
         if self.busy.is_some() || self.lowering { None } else { self.pace.due_at() }
+    }
+
+    /// The log was cut or began anew. A pass that went on would take the chain of what was there for that of what is there now.
+    pub(super) fn log_changed(&mut self) {
+        self.pace.restart();
+        self.looks.clear();
+        self.is_void = self.busy.is_some();
     }
 
     /// Somebody met damage there.
@@ -130,6 +140,9 @@ where
     pub(super) fn scrubbed(&mut self, result: Result<Scrubbed, DiskError>, now: u64) {
         let reading = self.scrubber.busy.take();
         let is_pass = reading == Some(Reading::Pass);
+        if std::mem::take(&mut self.scrubber.is_void) {
+            return;
+        }
         match result {
             Ok(Scrubbed::Damaged(damage)) => {
                 if is_pass {
