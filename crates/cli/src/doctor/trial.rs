@@ -52,9 +52,9 @@ pub(super) fn look(asked: &Asked, folder: Option<&Path>, devices: &[Found]) -> V
         findings.push(match (can.windows, fabric.windows_hold()) {
             (false, _) => finding(
                 "windows",
-                asked.broken(),
+                Level::Note,
                 "no memory windows of type 2".into(),
-                "a deposed primary is fenced by taking windows back: a member over this device is refused, use the tcp fabric",
+                "what peers write into is registered for each session by itself, and a deposed primary is fenced by ending both: safe, and slower to grant",
             ),
             (true, false) => finding(
                 "windows",
