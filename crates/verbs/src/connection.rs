@@ -181,6 +181,10 @@ impl VerbsConnection {
 
     /// Posts the first `len` of the chain that was built.
     fn ring(&mut self, start: u64, len: usize) -> Result<(), PostError> {
+        let signalled = sys::ibv_send_flags::IBV_SEND_SIGNALED.0;
+        if let Some(last) = self.sends[..len].iter().rposition(|work| work.send_flags & signalled != 0) {
+            self.slots.sends.expect(start + last as u64);
+        }
         self.slots.sends.publish(start + len as u64);
         self.pair.post_send(&mut self.sends[..len]).map_err(|Refused { posted, error }| {
             self.slots.sends.publish(start + posted as u64);

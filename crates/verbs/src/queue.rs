@@ -385,13 +385,14 @@ impl windlass_fabric::CompletionQueue for VerbsCompletionQueue {
     fn wait(&mut self, timeout: Duration) -> Result<Woken, PollError> {
         self.check()?;
         let begun = Instant::now();
-        if let Some(woken) = self.spin(begun, timeout)? {
-            self.spin.learn(begun.elapsed());
+        let is_due = self.members.iter().any(|slots| slots.sends.is_reply_due() && slots.cause().is_none());
+        if let Some(woken) = self.spin(begun, is_due, timeout)? {
+            self.spin.learn(is_due, begun.elapsed());
             return Ok(woken);
         }
         let left = timeout.saturating_sub(begun.elapsed());
         let woken = self.sleep_until_told(left)?;
-        self.spin.learn(begun.elapsed());
+        self.spin.learn(is_due, begun.elapsed());
         Ok(woken)
     }
 
@@ -402,8 +403,8 @@ impl windlass_fabric::CompletionQueue for VerbsCompletionQueue {
 
 impl VerbsCompletionQueue {
     /// Polls without sleeping as long as the mode says; how it ended, if it did.
-    fn spin(&mut self, begun: Instant, timeout: Duration) -> Result<Option<Woken>, PollError> {
-        let Some(limit) = self.spin.limit() else { return Ok(None) };
+    fn spin(&mut self, begun: Instant, is_due: bool, timeout: Duration) -> Result<Option<Woken>, PollError> {
+        let Some(limit) = self.spin.limit(is_due) else { return Ok(None) };
         let until = limit.min(timeout);
         for turn in 0_u32.. {
             if self.waker.take() {

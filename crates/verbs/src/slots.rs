@@ -35,6 +35,8 @@ pub(crate) struct Ring {
     completed: AtomicU64,
     /// Sequence behind the last one that completed with success.
     succeeded: AtomicU64,
+    /// Sequence behind the last one that was posted to be completed, signalled: the device owes an answer while that is not given back.
+    expected: AtomicU64,
 }
 
 impl Ring {
@@ -45,6 +47,7 @@ impl Ring {
             posted: AtomicU64::new(0),
             completed: AtomicU64::new(0),
             succeeded: AtomicU64::new(0),
+            expected: AtomicU64::new(0),
         }
     }
 
@@ -83,6 +86,16 @@ impl Ring {
     /// Makes every filled slot below `next` count. Called before the device is told, and again with what the device took.
     pub(crate) fn publish(&self, next: u64) {
         self.posted.store(next, Ordering::Release);
+    }
+
+    /// Notes that the request asks for a completion.
+    pub(crate) fn expect(&self, sequence: u64) {
+        self.expected.store(sequence + 1, Ordering::Relaxed);
+    }
+
+    /// Whether a request that asked for a completion has not had it.
+    pub(crate) fn is_reply_due(&self) -> bool {
+        self.expected.load(Ordering::Relaxed) > self.completed.load(Ordering::Relaxed)
     }
 
     /// Whether the request has completed with success.

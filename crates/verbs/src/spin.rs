@@ -11,21 +11,24 @@ const OUTLIER: u32 = 8;
 #[derive(Debug)]
 pub(crate) struct Spin {
     mode: CompletionMode,
-    /// Running mean of how long waits took.
-    mean: Duration,
+    /// Running means of how long waits took: for something to happen, and for an answer that is due. A round trip stays what it is however
+    /// rarely there is one.
+    means: [Duration; 2],
 }
 
 impl Spin {
     pub(crate) fn new(mode: CompletionMode) -> Spin {
-        Spin { mode, mean: Duration::ZERO }
+        Spin { mode, means: [Duration::ZERO; 2] }
     }
 
-    /// How long the next wait polls at most; `None` not at all.
-    pub(crate) fn limit(&self) -> Option<Duration> {
+    /// How long the next wait polls at most; `None` not at all. `is_due`: the device owes an answer.
+    pub(crate) fn limit(&self, is_due: bool) -> Option<Duration> {
         match self.mode {
             CompletionMode::Busy => Some(Duration::MAX),
             CompletionMode::Event => None,
-            CompletionMode::Adaptive { spin_max } => (self.mean < spin_max).then_some(spin_max),
+            CompletionMode::Adaptive { spin_max } => {
+                (self.means[usize::from(is_due)] < spin_max).then_some(spin_max)
+            }
         }
     }
 
@@ -34,9 +37,10 @@ impl Spin {
     }
 
     /// Notes how long a wait took.
-    pub(crate) fn learn(&mut self, took: Duration) {
+    pub(crate) fn learn(&mut self, is_due: bool, took: Duration) {
         if let CompletionMode::Adaptive { spin_max } = self.mode {
-            self.mean = (self.mean * 7 + took.min(spin_max * OUTLIER)) / 8;
+            let mean = &mut self.means[usize::from(is_due)];
+            *mean = (*mean * 7 + took.min(spin_max * OUTLIER)) / 8;
         }
     }
 
@@ -57,21 +61,21 @@ mod tests {
 
     #[test]
     fn busy_never_sleeps_and_event_never_spins() {
-        assert_eq!(Spin::new(CompletionMode::Busy).limit(), Some(Duration::MAX));
-        assert_eq!(Spin::new(CompletionMode::Event).limit(), None);
+        assert_eq!(Spin::new(CompletionMode::Busy).limit(false), Some(Duration::MAX));
+        assert_eq!(Spin::new(CompletionMode::Event).limit(false), None);
     }
 
     #[test]
     fn adaptive_stops_spinning_when_waits_get_long_and_begins_again() {
         let mut spin = Spin::new(CompletionMode::Adaptive { spin_max: SPIN });
-        assert_eq!(spin.limit(), Some(SPIN));
+        assert_eq!(spin.limit(false), Some(SPIN));
         for _ in 0..20 {
-            spin.learn(Duration::from_secs(10));
+            spin.learn(false, Duration::from_secs(10));
         }
-        assert_eq!(spin.limit(), None, "waits took seconds");
+        assert_eq!(spin.limit(false), None, "waits took seconds");
         let mut short = 0;
-        while spin.limit().is_none() {
-            spin.learn(Duration::from_micros(5));
+        while spin.limit(false).is_none() {
+            spin.learn(false, Duration::from_micros(5));
             short += 1;
             assert!(short < 100, "it never begins again");
         }
@@ -79,7 +83,21 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_that_is_due_is_waited_for_by_polling_however_long_nothing_happened_before() {
+        let mut spin = Spin::new(CompletionMode::Adaptive { spin_max: SPIN });
+        for _ in 0..20 {
+            spin.learn(false, Duration::from_millis(20));
+            spin.learn(true, Duration::from_micros(5));
+        }
+        assert_eq!((spin.limit(false), spin.limit(true)), (None, Some(SPIN)));
+        for _ in 0..20 {
+            spin.learn(true, Duration::from_millis(1));
+        }
+        assert_eq!(spin.limit(true), None, "this device takes longer than it is polled for");
+    }
+
+    #[test]
     fn no_spin_at_all_is_event_driven() {
-        assert_eq!(Spin::new(CompletionMode::Adaptive { spin_max: Duration::ZERO }).limit(), None);
+        assert_eq!(Spin::new(CompletionMode::Adaptive { spin_max: Duration::ZERO }).limit(false), None);
     }
 }
