@@ -76,11 +76,11 @@ fn demos(takeovers: u32) -> Vec<Demo> {
             Expects::Frozen,
         ),
         demo("frozen_staged", "--fabric verbs --registration staged --faults freeze", 2, Expects::Frozen),
-        demo("frozen_without_windows", "--fabric verbs --no-windows --faults freeze", 2, Expects::Frozen),
+        demo("frozen_without_windows", "--fabric verbs --no-windows --faults freeze", 1, Expects::Frozen),
         demo(
             "frozen_staged_without_windows",
             "--fabric verbs --no-windows --registration staged --faults freeze",
-            2,
+            1,
             Expects::Frozen,
         ),
         demo(
@@ -116,7 +116,7 @@ fn demos(takeovers: u32) -> Vec<Demo> {
         // The path is found out to be too narrow where it is connected, not by its batches: the fault's end looks for the line.
         demo(
             "long_packets_dropped",
-            "--fabric verbs --faults command --fault-command /tmp/narrow --fault-ms 9000",
+            "--fabric verbs --faults command --fault-command /tmp/narrow --fault-ms 5000",
             1,
             Expects::Through,
         ),
