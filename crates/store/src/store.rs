@@ -361,8 +361,7 @@ impl<D: Disk> Store<D> {
     /// Whether durable work may go on.
     pub(crate) fn usable(&self) -> Result<(), StoreError> {
         self.going_on()?;
-        let process = self.disk.process_id();
-        if process == self.opener { Ok(()) } else { Err(StoreError::Forked { process, opener: self.opener }) }
+        self.own_process()
     }
 
     /// Neither failed nor closed.
@@ -371,6 +370,16 @@ impl<D: Disk> Store<D> {
             return Err(failed.into());
         }
         if self.closed.load(Ordering::Acquire) { Err(StoreError::Closed) } else { Ok(()) }
+    }
+
+    /// Refuses a child that was forked off: what it has of the store's memory is not mapped, and its files are its parent's to write.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Forked`].
+    pub fn own_process(&self) -> Result<(), StoreError> {
+        let process = self.disk.process_id();
+        if process == self.opener { Ok(()) } else { Err(StoreError::Forked { process, opener: self.opener }) }
     }
 
     /// Ends this opening: the first failure counts, also for those that failed later for another reason.

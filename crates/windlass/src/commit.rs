@@ -185,6 +185,13 @@ pub enum Failure {
         /// How long the drain has waited there, in milliseconds.
         waited_ms: u64,
     },
+    /// This is a child of the process that opened the log. It has none of the log's memory: it may run another program or end, and open the log
+    /// itself once its parent has closed it.
+    #[error("{cause}")]
+    Forked {
+        /// The store's words for it.
+        cause: Arc<str>,
+    },
     /// Memory that only this process writes has changed under the drain: a stray store, or failing memory.
     #[error("the log's memory changed under it ({cause}): a stray store in this process, or failing memory")]
     Scribbled {

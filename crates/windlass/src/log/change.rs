@@ -30,6 +30,7 @@ impl Log {
     ///
     /// [`TrimError`]; nothing was released, except that after `Failed` the next opening tells.
     pub fn trim(&self, lsn: Lsn) -> Result<(), TrimError> {
+        self.shared.own_process().map_err(TrimError::Failed)?;
         let _turn = locked(&self.shared.changing);
         self.shared.meters.trims.add(1);
         let trimmed = self.trim_in_turn(lsn);
@@ -90,6 +91,7 @@ impl Log {
     ///
     /// [`TruncateError`]; nothing was cut, except that after `Failed` the next opening tells.
     pub fn truncate(&self, lsn: Lsn) -> Result<Log, TruncateError> {
+        self.shared.own_process().map_err(TruncateError::Failed)?;
         let _turn = locked(&self.shared.changing);
         self.check_cut(lsn)?;
         // An LSN in a segment's header page stands for the record that follows.
@@ -230,6 +232,13 @@ fn in_flight(shared: &Shared, tenure: &Tenure) -> Option<Lsn> {
 impl Owner {
     /// Closes once. Whoever calls meanwhile or later waits for the end of that and gets the same answer.
     pub(super) fn close(&self) -> Result<(), CloseError> {
+        if let Err(forked) = self.shared.own_process() {
+            // The parent's folder, threads and mapping: nothing of them is this child's to end. Unmapping what it does not have could take memory that it has got
+            // there since.
+            self.closed.store(true, Ordering::Release);
+            std::mem::forget(Arc::clone(&self.shared));
+            return Err(CloseError::Failed(forked));
+        }
         let mut closing = locked(&self.closing);
         if self.is_closed() {
             return closing.clone();

@@ -28,6 +28,8 @@ pub(crate) trait Media: fmt::Debug + Send + Sync {
     fn is_vouched(&self) -> bool;
     /// See [`Store::vouch`].
     fn vouch(&self) -> Result<u64, StoreError>;
+    /// See [`Store::own_process`].
+    fn own_process(&self) -> Result<(), StoreError>;
     /// See [`Store::flush`].
     fn flush(&self, upto: Lsn) -> Result<Persisted, StoreError>;
     /// See [`Store::prepare_step`].
@@ -88,6 +90,10 @@ impl<D: Disk> Media for Arc<Store<D>> {
 
     fn vouch(&self) -> Result<u64, StoreError> {
         Store::vouch(self)
+    }
+
+    fn own_process(&self) -> Result<(), StoreError> {
+        Store::own_process(self)
     }
 
     fn flush(&self, upto: Lsn) -> Result<Persisted, StoreError> {

@@ -48,7 +48,9 @@ use tenure::Tenure;
 
 /// A log that is open for writing: one tenure of it. Cheap to clone; every clone may append from any thread.
 ///
-/// It belongs to the process that opened it: a child that was forked off does not inherit the mapping and must not use it (kind 60).
+/// It belongs to the process that opened it. A child that was forked off, and goes on without running another program, does not have the log's memory (kind
+/// 60): trimming, truncating and closing answer that there ([`Failure::Forked`](crate::Failure)), dropping the handles does nothing, and an append or a commit ends
+/// the child by SIGSEGV, since looking first would cost each of them. Whatever it does, the parent's log stays as it is; no other process can open it meanwhile.
 ///
 /// When the tenure ends (by [`Log::truncate`], [`Log::close`] or a takeover) appends through this handle and its clones answer
 /// `Sealed`. When the last handle is dropped the log is closed as by [`Log::close`], errors being logged.

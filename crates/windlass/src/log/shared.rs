@@ -189,6 +189,11 @@ impl Shared {
         Ok(rewritten)
     }
 
+    /// Refuses a child that was forked off, before it meets a lock that another thread of its parent held, or memory that it does not have (kind 60).
+    pub(crate) fn own_process(&self) -> Result<(), Failure> {
+        self.media.own_process().map_err(|error| Failure::Forked { cause: error.to_string().into() })
+    }
+
     /// Why nothing more is taken, if so.
     pub(crate) fn failure(&self) -> Option<&Failure> {
         self.failed.get()

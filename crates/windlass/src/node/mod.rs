@@ -594,6 +594,7 @@ impl Node {
     ///
     /// [`NodeCloseError`]: it has ended all the same, and the next opening recovers.
     pub fn close(self) -> Result<(), NodeCloseError> {
+        self.inner.store.own_process()?;
         self.inner.end(Ending::Clean);
         self.join();
         if let Some(error) = self.inner.close_error().take() {
@@ -632,6 +633,11 @@ pub enum NodeCloseError {
 
 impl Drop for Node {
     fn drop(&mut self) {
+        if self.inner.store.own_process().is_err() {
+            // A child that was forked off has none of the threads and none of the memory: both are its parent's.
+            std::mem::forget(Arc::clone(&self.inner));
+            return;
+        }
         self.inner.end(Ending::Abrupt);
         self.join();
         self.inner.port.stop(&Stopped::Closed);
