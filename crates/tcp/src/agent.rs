@@ -14,8 +14,8 @@
 
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, TryLockError};
 use std::time::{Duration, Instant};
 
 use windlass_fabric::{Access, Opcode, Status};
@@ -25,7 +25,7 @@ use crate::frame::{
     ANSWER_BYTES_MAX, ANSWER_HEADER_BYTES, Answer, AnswerHeader, FrameError, Piece, Refusal, RequestHeader,
     RequestKind, RequestSplitter,
 };
-use crate::link::{AgentEnd, Link, NextReceive, Target};
+use crate::link::{AgentEnd, Link, NextReceive, Placing, Target};
 use crate::socket::{Received, receive_now, receive_waiting, send_all, send_now};
 use crate::spin::Spin;
 
@@ -193,7 +193,8 @@ impl Drop for EndOnPanic<'_> {
 fn serve(link: &Link) -> Stop {
     let mut spin = Spin::new(link.domain.options.spin);
     loop {
-        let mut serving = lock(&link.serving);
+        // A panic of the queue's owner has left the agent in the middle of something: there is no way to go on with this connection.
+        let Ok(mut serving) = link.serving.lock() else { return Stop::Gone };
         let Some(agent) = &mut *serving else { return Stop::Gone };
         match agent.serve_alone(link, &mut spin) {
             Ok(()) => {}
@@ -220,7 +221,11 @@ fn watch(link: &Link, mut reads: u64) {
             return;
         }
         visits = now;
-        let Ok(serving) = link.serving.try_lock() else { continue };
+        let serving = match link.serving.try_lock() {
+            Ok(serving) => serving,
+            Err(TryLockError::WouldBlock) => continue,
+            Err(TryLockError::Poisoned(_)) => return,
+        };
         let Some(agent) = &*serving else { return };
         idle = if agent.reads == reads { idle + 1 } else { 0 };
         reads = agent.reads;
@@ -434,11 +439,14 @@ impl Agent {
             }
             Current::Send { header, into } => {
                 // Longer than the receive's buffer it would have been refused when it began.
-                if let Some(into) = &into
-                    && into.region.write(into.offset + u64::from(offset), bytes).is_err()
-                {
-                    self.finish_receive(link, Opcode::Receive, Status::LocalAccess, 0, None);
-                    return Err(Stop::Refused { sequence: header.sequence, refusal: Refusal::Failure }.into());
+                match into.as_ref().map_or(Placing::Done, |into| link.fill_receive(into, offset, bytes)) {
+                    Placing::Done => {}
+                    Placing::Flushed => return Err(Stop::Gone.into()),
+                    Placing::Outside => {
+                        self.finish_receive(link, Opcode::Receive, Status::LocalAccess, 0, None);
+                        let sequence = header.sequence;
+                        return Err(Stop::Refused { sequence, refusal: Refusal::Failure }.into());
+                    }
                 }
                 if last {
                     self.sent(link, &header);
@@ -549,11 +557,11 @@ impl Agent {
             send_all(&self.socket, &answer[from..])?;
         }
         let Some(sequence) = self.acknowledge.take() else { return Ok(()) };
-        let answer = AnswerHeader { answer: Answer::Done, sequence }.encode();
+        let answer = AnswerHeader { answer: Answer::Done, sequence };
         if self.may_wait {
-            send_all(&self.socket, &answer)?;
-            return Ok(());
+            return Ok(self.say(&answer)?);
         }
+        let answer = answer.encode();
         let sent = send_now(&self.socket, &answer)?;
         if sent < answer.len() {
             self.unsent = Some((answer, sent));
@@ -562,10 +570,17 @@ impl Agent {
         Ok(())
     }
 
+    /// Sends an answer behind what the socket has not taken yet of the one before: a half of that and then another would be no answer at all.
+    fn say(&mut self, answer: &AnswerHeader) -> std::io::Result<()> {
+        if let Some((before, from)) = self.unsent.take() {
+            send_all(&self.socket, &before[from..])?;
+        }
+        send_all(&self.socket, &answer.encode())
+    }
+
     /// Tells the peer of its refusal, and waits a bounded time for it to close, so that nothing overtakes the word.
     fn say_last(&mut self, link: &Link, sequence: u64, refusal: Refusal) {
-        let answer = AnswerHeader { answer: Answer::Refused(refusal), sequence };
-        let said = send_all(&self.socket, &answer.encode());
+        let said = self.say(&AnswerHeader { answer: Answer::Refused(refusal), sequence });
         // Only now may this end's own closing be seen by the peer.
         link.agent_ends(AgentEnd::Refused);
         if said.is_err() || self.socket.shutdown(Shutdown::Write).is_err() {
@@ -580,3 +595,7 @@ impl Agent {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "agent_tests.rs"]
+mod tests;

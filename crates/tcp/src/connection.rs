@@ -23,7 +23,7 @@ use crate::requester::{Posting, Requester};
 /// A connection of a [`TcpFabric`](crate::TcpFabric).
 #[derive(Debug)]
 pub struct TcpConnection {
-    link: Arc<Link>,
+    pub(crate) link: Arc<Link>,
     endpoint: [u8; ENDPOINT_BYTES],
     counters: Counters,
     /// Keeps the acceptor at work until the last connection is gone.

@@ -138,6 +138,17 @@ pub(crate) enum NextReceive {
     Closed,
 }
 
+/// What became of a piece of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Placing {
+    /// It is in the receive's buffer.
+    Done,
+    /// The receive was flushed: nothing was touched.
+    Flushed,
+    /// The buffer does not take it.
+    Outside,
+}
+
 impl Link {
     #[expect(clippy::too_many_arguments, reason = "the parts of one struct, made in one place")]
     pub(crate) fn new(
@@ -341,6 +352,18 @@ impl Link {
                 Err(poisoned) => poisoned.into_inner().0,
             };
         }
+    }
+
+    /// Puts a piece of a message into the buffer of the receive that [`next_receive`](Self::next_receive) showed. Whoever flushes it waits for the piece, and none lands
+    /// afterwards: the buffer is its owner's again.
+    pub(crate) fn fill_receive(&self, into: &Target, offset: u32, bytes: &[u8]) -> Placing {
+        let state = lock(&self.receives);
+        if state.closed {
+            return Placing::Flushed;
+        }
+        let written = into.region.write(into.offset + u64::from(offset), bytes);
+        drop(state);
+        if written.is_ok() { Placing::Done } else { Placing::Outside }
     }
 
     /// Completes the receive that [`next_receive`](Self::next_receive) showed, unless it has been flushed meanwhile.

@@ -180,7 +180,11 @@ where
             let gathers = woken >= GATHER_MIN && marks.replicated.waiting() == 0;
             // They need longer to come back than the next turn needs to begin: without them it would flush a group of a few.
             self.gather_until_ns = gathers.then(|| self.now() + (self.flush_mean_ns / 2).min(GATHER_NS_MAX));
-            self.port.gather_until(if gathers { before + woken } else { 0 });
+            if gathers {
+                self.port.gather_until(before + woken);
+            } else {
+                self.port.end_gathering(before);
+            }
         }
         self.port.publish(replicated, if windlass_log::planted!(R14) { replicated } else { durable });
     }

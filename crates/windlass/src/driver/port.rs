@@ -125,9 +125,17 @@ impl Port {
         self.arrivals.load(Ordering::SeqCst)
     }
 
-    /// Commits wake the driver again once so many have asked in all; with 0 at once.
+    /// Commits wake the driver again once so many have asked in all.
     pub(crate) fn gather_until(&self, arrivals: u64) {
         self.gathers.store(arrivals, Ordering::SeqCst);
+    }
+
+    /// Commits wake the driver again at once. Those that have asked since `before`, as [`Port::begin_gathering`] answered it, have woken nobody: that is made up for.
+    pub(crate) fn end_gathering(&self, before: u64) {
+        self.gathers.store(0, Ordering::SeqCst);
+        if self.arrivals.load(Ordering::SeqCst) != before {
+            self.wake();
+        }
     }
 
     /// Whether the driver still waits for commits to ask.
@@ -236,6 +244,35 @@ mod tests {
     use std::task::Waker;
 
     use crate::commit::Who;
+
+    #[test]
+    fn a_commit_that_asks_while_nobody_is_to_be_woken_is_made_up_for() {
+        let port = Port::new(Lsn(8));
+        let woken = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&woken);
+        port.set_wake(Box::new(move || {
+            count.fetch_add(1, Ordering::Relaxed);
+        }));
+        let heard = || woken.swap(0, Ordering::Relaxed);
+        port.want(Lsn(16), Level::Durable);
+        assert_eq!(heard(), 1);
+        // Nobody asks meanwhile: nobody is woken for nothing.
+        let before = port.begin_gathering();
+        port.end_gathering(before);
+        assert_eq!(heard(), 0);
+        let before = port.begin_gathering();
+        port.want(Lsn(24), Level::Durable);
+        assert_eq!(heard(), 0);
+        port.end_gathering(before);
+        assert_eq!(heard(), 1);
+        // Where a group is waited for the last one of it wakes.
+        let before = port.begin_gathering();
+        port.want(Lsn(32), Level::Durable);
+        port.gather_until(before + 2);
+        assert_eq!(heard(), 0);
+        port.want(Lsn(40), Level::Durable);
+        assert_eq!((heard(), port.wanted()), (1, Lsn(40)));
+    }
 
     /// Whoever is woken by the watermark may ask for it at once: with a lock held this would never come back.
     #[test]
