@@ -4,6 +4,7 @@
 //! an exit status from one table ([`exit::TABLE`]).
 #![forbid(unsafe_code)]
 
+mod chaos;
 mod client;
 mod demo;
 mod doctor;
@@ -31,6 +32,9 @@ enum Command {
     Log(log::Args),
     /// Run three members on this machine, kill the primary mid-stream, and check that nothing acknowledged is lost
     Demo(demo::Args),
+    /// Run a group under random faults for a time, and check what its clients saw
+    #[command(hide = true)]
+    Chaos(chaos::Args),
     /// Run one member of a group
     Node(node::Args),
     /// Make a group's file; ask, fill and read a group that runs
@@ -55,6 +59,7 @@ fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Log(args) => log::run(args),
         Command::Demo(args) => demo::run(&args),
+        Command::Chaos(args) => chaos::run(&args),
         Command::Node(args) => node::run(&args),
         Command::Group(args) => group::run(&args),
         Command::Doctor(args) => doctor::run(&args),

@@ -6,6 +6,7 @@
 //!   for each step that has none.
 //! * `cargo xtask guest` boots a virtual machine with a kernel RDMA device and runs what needs one ([`guest`]).
 //! * `cargo xtask bench` runs the benchmarks of `benches/`.
+//! * `cargo xtask chaos` runs a group of processes under random faults.
 //! * `cargo xtask worlds` goes through small worlds of the engine, whole ([`worlds`]).
 //! * `cargo xtask sim` runs the simulator ([`steps`] has its step).
 //! * `cargo xtask sweep` crashes the store ([`steps`] has its step).
@@ -58,6 +59,13 @@ enum Task {
     /// Run the benchmarks (release build), all or those named; arguments go to them: `cargo xtask bench -- --help`
     Bench {
         /// What the benchmarks' own program is given
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Run a group of processes under random faults and check what its clients saw (release build): `--seconds N --seed S`; `cargo xtask chaos --help`
+    #[command(disable_help_flag = true)]
+    Chaos {
+        /// What `windlass chaos` is given
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
@@ -124,6 +132,11 @@ fn main() -> ExitCode {
         Task::Test { install, only, list: false } => test(&context, install, &only),
         Task::Guest(arguments) => guest::command(&context, &arguments),
         Task::Bench { arguments } => program(&context, "windlass-benches", &arguments),
+        Task::Chaos { arguments } => {
+            println!("commit {}", steps::commit(&context));
+            let arguments = [vec!["chaos".to_owned()], arguments].concat();
+            program(&context, "windlass-cli", &arguments)
+        }
         Task::Worlds(arguments) => worlds::command(&context, &arguments),
         Task::Sim { arguments } => {
             println!("commit {}", steps::commit(&context));

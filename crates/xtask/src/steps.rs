@@ -1,6 +1,7 @@
 //! The steps of `cargo xtask test`, in the order they run: cheap ones first.
 
 mod cargo;
+mod chaos;
 mod checked;
 mod design;
 mod extras;
@@ -49,6 +50,11 @@ pub(crate) const ALL: &[Step] = &[
         name: "sweep",
         about: "the store crashed at each write and flush, in each way a disk may, and opened again",
         run: sweep::run,
+    },
+    Step {
+        name: "chaos",
+        about: "processes under random faults for a minute, and one log that explains what clients saw",
+        run: chaos::run,
     },
     Step { name: "loom", about: "the log's hand-off and the fabric's memory under loom", run: checked::loom },
     Step { name: "address", about: "the log's tests under AddressSanitizer", run: checked::address },

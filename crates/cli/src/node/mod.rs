@@ -5,6 +5,7 @@ pub(crate) mod fabric;
 mod serve;
 
 use std::io::Read as _;
+use std::net::SocketAddr;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -47,6 +48,12 @@ pub(crate) struct Args {
     /// End, like a crash, when standard input ends: a parent that dies takes its members with it
     #[arg(long)]
     exit_with_stdin: bool,
+    /// Where --fabric tcp listens. Default: the address of the control plane, at a free port
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "device")]
+    fabric_bind: Option<SocketAddr>,
+    /// What other members dial to reach --fabric tcp, where it is not what it listens on: a forwarded port
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "device")]
+    fabric_advertise: Option<SocketAddr>,
     #[command(flatten)]
     fabric: FabricArgs,
 }
@@ -74,6 +81,14 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     check_parent(&member.client, "the member's socket")?;
     let logger = logger();
     let options = args.fabric.apply(config.options(args.member, logger.clone())?)?;
+    let options = match args.fabric_bind {
+        Some(address) => options.fabric_bind(address),
+        None => options,
+    };
+    let options = match args.fabric_advertise {
+        Some(address) => options.fabric_advertise(address),
+        None => options,
+    };
     let level = config.level()?;
 
     let node = Node::open_or_create(&member.folder, options).map_err(|error| failure(&error))?;

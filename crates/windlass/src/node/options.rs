@@ -56,6 +56,7 @@ pub struct NodeOptions {
     pub(crate) fabric: FabricChoice,
     pub(crate) without_windows: bool,
     pub(crate) fabric_bind: Option<SocketAddr>,
+    pub(crate) fabric_advertise: Option<SocketAddr>,
     pub(crate) staging_folder: PathBuf,
     pub(crate) pump: PumpMode,
     pub(crate) spin: Duration,
@@ -87,6 +88,7 @@ impl NodeOptions {
             fabric: FabricChoice::default(),
             without_windows: false,
             fabric_bind: None,
+            fabric_advertise: None,
             staging_folder: super::staging::default_folder(),
             pump: PumpMode::default(),
             spin: Duration::from_micros(50),
@@ -227,6 +229,13 @@ impl NodeOptions {
         self
     }
 
+    /// What peers dial to reach the `tcp` fabric, where that is not what it listens on: a forwarded port. Default: what it listens on.
+    #[must_use]
+    pub fn fabric_advertise(mut self, address: SocketAddr) -> NodeOptions {
+        self.fabric_advertise = Some(address);
+        self
+    }
+
     /// How the pump waits. Default [`PumpMode::Adaptive`].
     #[must_use]
     pub fn pump(mut self, pump: PumpMode) -> NodeOptions {
@@ -261,6 +270,10 @@ impl NodeOptions {
 
     pub(crate) fn fabric_address(&self, control: IpAddr) -> SocketAddr {
         self.fabric_bind.unwrap_or(SocketAddr::new(control, 0))
+    }
+
+    pub(crate) fn fabric_advertised(&self) -> Option<SocketAddr> {
+        self.fabric_advertise
     }
 
     pub(crate) fn retention(&self) -> u64 {

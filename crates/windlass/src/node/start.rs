@@ -238,6 +238,7 @@ fn open_tcp(
 ) -> Result<windlass_tcp::TcpFabric, NodeError> {
     let mut tcp = windlass_tcp::Options::new(options.secret.for_tcp(), options.log_id.0);
     tcp.bind = options.fabric_address(control.ip());
+    tcp.advertise = options.fabric_advertised();
     tcp.no_windows = options.without_windows;
     tcp.spin = match options.pump {
         PumpMode::Event => std::time::Duration::ZERO,
