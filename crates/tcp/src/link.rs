@@ -127,6 +127,8 @@ pub(crate) struct PostedReceive {
 #[derive(Debug)]
 struct Receives {
     posted: VecDeque<PostedReceive>,
+    /// Who waits for one to be posted: telling nobody costs a system call, too.
+    waiting: u32,
     closed: bool,
 }
 
@@ -180,7 +182,11 @@ impl Link {
             agent_end: Mutex::new(None),
             agent_ended: AtomicBool::new(false),
             grants: RwLock::default(),
-            receives: Mutex::new(Receives { posted: VecDeque::with_capacity(receive_depth), closed: false }),
+            receives: Mutex::new(Receives {
+                posted: VecDeque::with_capacity(receive_depth),
+                waiting: 0,
+                closed: false,
+            }),
             receive_posted: Condvar::new(),
         }
     }
@@ -326,8 +332,11 @@ impl Link {
             state.posted.push_back(receive);
             self.receives_used.fetch_add(1, Ordering::Relaxed);
         }
+        let is_awaited = state.waiting > 0;
         drop(state);
-        self.receive_posted.notify_one();
+        if is_awaited {
+            self.receive_posted.notify_one();
+        }
         true
     }
 
@@ -347,10 +356,12 @@ impl Link {
             if now >= until {
                 return NextReceive::NotReady;
             }
+            state.waiting += 1;
             state = match self.receive_posted.wait_timeout(state, until - now) {
                 Ok((state, _)) => state,
                 Err(poisoned) => poisoned.into_inner().0,
             };
+            state.waiting -= 1;
         }
     }
 

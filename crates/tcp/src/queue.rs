@@ -189,12 +189,21 @@ impl Wake for TcpWaker {
     }
 }
 
+/// A socket that ends a sleep.
+#[derive(Debug)]
+pub(crate) struct Interest {
+    pub(crate) socket: Arc<TcpStream>,
+    pub(crate) flags: PollFlags,
+    /// Whose answers come by it.
+    pub(crate) answers_of: Option<ConnectionId>,
+}
+
 /// A completion queue of a [`TcpFabric`](crate::TcpFabric). Polling it is what sends, reads answers and connects, on the caller's thread.
 #[derive(Debug)]
 pub struct TcpCompletionQueue {
     pub(crate) shared: Arc<QueueShared>,
     spin: Spin,
-    sockets: Vec<(Arc<TcpStream>, PollFlags)>,
+    sockets: Vec<Interest>,
 }
 
 impl TcpCompletionQueue {
@@ -212,25 +221,34 @@ impl TcpCompletionQueue {
         }
         let signal = &self.shared.signal;
         let entry = |at: usize| match at.checked_sub(1).and_then(|at| self.sockets.get(at)) {
-            Some((socket, flags)) => PollFd::new(&**socket, *flags),
+            Some(interest) => PollFd::new(&*interest.socket, interest.flags),
             None => PollFd::new(&signal.event, PollFlags::IN),
         };
         let count = self.sockets.len() + 1;
         self.shared.waited_on.store(true, Ordering::Relaxed);
+        let links = &self.shared.links;
+        // Whoever looks next looks where something came.
+        let look = |polled: &[PollFd<'_>]| {
+            let came = |link: &Link| {
+                let entries = self.sockets.iter().zip(&polled[1..]);
+                entries
+                    .filter(|(of, _)| of.answers_of == Some(link.id))
+                    .any(|(_, fd)| !fd.revents().is_empty())
+            };
+            for link in lock(links).iter().filter(|link| came(link)) {
+                link.look.store(true, Ordering::Relaxed);
+            }
+        };
         let slept = if count <= SOCKETS_INLINE {
             let mut polled: [PollFd<'_>; SOCKETS_INLINE] = std::array::from_fn(entry);
-            signal.sleep(&mut polled[..count], timeout)
+            signal.sleep(&mut polled[..count], timeout).map(|()| look(&polled[..count]))
         } else {
             let mut polled: Vec<_> = (0..count).map(entry).collect();
-            signal.sleep(&mut polled, timeout)
+            signal.sleep(&mut polled, timeout).map(|()| look(&polled))
         };
         self.shared.waited_on.store(false, Ordering::Relaxed);
         self.sockets.clear();
-        slept.map_err(|errno| PollError::Device { call: "poll", source: errno.into() })?;
-        for link in &*lock(&self.shared.links) {
-            link.look.store(true, Ordering::Relaxed);
-        }
-        Ok(())
+        slept.map_err(|errno| PollError::Device { call: "poll", source: errno.into() })
     }
 }
 
@@ -238,7 +256,10 @@ impl CompletionQueue for TcpCompletionQueue {
     type Waker = TcpWaker;
 
     fn poll(&mut self, into: &mut [Completion]) -> Result<usize, PollError> {
-        self.shared.progress();
+        // What has completed is handed out first; each look costs system calls.
+        if into.is_empty() || !self.shared.is_ready() {
+            self.shared.progress();
+        }
         if into.is_empty() || !self.shared.is_ready() {
             return Ok(0);
         }
@@ -260,15 +281,20 @@ impl CompletionQueue for TcpCompletionQueue {
     fn wait(&mut self, timeout: Duration) -> Result<Woken, PollError> {
         let start = Instant::now();
         let shared = &self.shared;
-        let spun = self.spin.turn(start, || {
-            if let Some(woken) = shared.signal.take() {
-                return Some(woken);
-            }
-            if shared.progress() || shared.is_ready() {
-                return Some(Woken::Ready);
-            }
-            (start.elapsed() >= timeout).then_some(Woken::Timeout)
-        });
+        let spun = if self.spin.is_worth_it() {
+            self.spin.turn(start, || {
+                if let Some(woken) = shared.signal.take() {
+                    return Some(woken);
+                }
+                if shared.progress() || shared.is_ready() {
+                    return Some(Woken::Ready);
+                }
+                (start.elapsed() >= timeout).then_some(Woken::Timeout)
+            })
+        } else {
+            // What a look would find ends the sleep at once.
+            shared.signal.take().or_else(|| shared.is_ready().then_some(Woken::Ready))
+        };
         let woken = match spun {
             Some(woken) => woken,
             None => loop {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::event::PollFlags;
 use windlass_fabric::{Completion, ConnectionState, ErrorCause, Opcode, Status};
 
-use crate::agent::LOOK;
+use crate::agent::{Agent, LOOK};
 use crate::dial::Dial;
 use crate::domain::lock;
 use crate::frame::{
@@ -21,13 +21,16 @@ use crate::frame::{
     RequestKind,
 };
 use crate::link::{AgentEnd, Link, Target};
-use crate::queue::Ready;
+use crate::queue::{Interest, Ready};
 use crate::socket::{Received, limit_waits, receive_now, send_now};
 
 const OUT_BYTES: usize = 256 << 10;
 const IN_BYTES: usize = 128 << 10;
 /// How long answers that are still under way may take once the peer's other socket has ended.
 const LAST_WORD: Duration = Duration::from_millis(200);
+
+/// Of so many looks one looks for a refusal where no answer is due.
+const LOOK_EVERY: u32 = 32;
 
 /// Where a request's payload is.
 #[derive(Debug)]
@@ -47,6 +50,13 @@ struct Slot {
     header: RequestHeader,
     payload: Payload,
     into: Option<Target>,
+}
+
+impl Slot {
+    /// Whether the peer answers it.
+    fn is_answered(&self) -> bool {
+        self.header.acknowledge || self.into.is_some()
+    }
 }
 
 /// What the poster hands over.
@@ -73,6 +83,9 @@ pub(crate) struct Requester {
     socket: Option<Arc<TcpStream>>,
     /// Outstanding requests, oldest first, with sequences that follow each other.
     slots: VecDeque<Slot>,
+    /// How many of `slots` the peer answers.
+    awaited: usize,
+    looks: u32,
     /// How many of `slots` have been staged whole.
     staged: usize,
     /// How many payload bytes of the next are staged, once its header is.
@@ -122,6 +135,8 @@ impl Requester {
             connect_until: now,
             socket: None,
             slots: VecDeque::with_capacity(send_depth),
+            awaited: 0,
+            looks: 0,
             staged: 0,
             partial: None,
             sequence: 0,
@@ -176,14 +191,16 @@ impl Requester {
                 Payload::Inline
             }
         };
-        self.slots.push_back(Slot {
+        let slot = Slot {
             id: posting.id,
             opcode: posting.opcode,
             signalled: posting.signalled,
             header,
             payload,
             into: posting.into,
-        });
+        };
+        self.awaited += usize::from(slot.is_answered());
+        self.slots.push_back(slot);
     }
 
     /// Start of a request's place in the ring of inline payloads.
@@ -302,11 +319,21 @@ impl Requester {
             self.flush(link);
             let look = link.look.swap(false, Ordering::Relaxed);
             let ended = link.agent_ended.load(Ordering::Acquire);
-            if look || ended || self.broken || !self.slots.is_empty() {
+            if look || ended || self.broken || self.awaits_answer() {
                 changed |= self.take_answers(link);
             }
         }
         changed | self.check_ends(link)
+    }
+
+    /// Whether a look at the answers may be worth a system call: one is due, or it is time to see whether the peer has refused a request that it need not
+    /// answer.
+    fn awaits_answer(&mut self) -> bool {
+        if self.slots.is_empty() {
+            return false;
+        }
+        self.looks = self.looks.wrapping_add(1);
+        self.awaited > 0 || self.looks.is_multiple_of(LOOK_EVERY)
     }
 
     /// The agent's end, and the time that requests may make no progress.
@@ -475,6 +502,7 @@ impl Requester {
     fn pop(&mut self) -> Option<Slot> {
         let slot = self.slots.pop_front()?;
         self.staged = self.staged.saturating_sub(1);
+        self.awaited -= usize::from(slot.is_answered());
         Some(slot)
     }
 
@@ -564,12 +592,17 @@ impl Link {
     }
 
     /// Adds the sockets to sleep on, and says how long at most.
-    pub(crate) fn interest(&self, sockets: &mut Vec<(Arc<TcpStream>, PollFlags)>) -> Duration {
+    pub(crate) fn interest(&self, sockets: &mut Vec<Interest>) -> Duration {
         let mut longest = Duration::MAX;
         if self.lent.load(Ordering::Acquire) {
             match self.serving.try_lock() {
                 Ok(serving) => {
-                    sockets.extend(serving.iter().map(|agent| (Arc::clone(agent.socket()), PollFlags::IN)));
+                    let interest = |agent: &Agent| Interest {
+                        socket: Arc::clone(agent.socket()),
+                        flags: PollFlags::IN,
+                        answers_of: None,
+                    };
+                    sockets.extend(serving.iter().map(interest));
                 }
                 // The agent's thread looks at it just now, and need not take it back: a sleep that does not hear it is to be short.
                 Err(_) => longest = LOOK,
@@ -578,12 +611,46 @@ impl Link {
         let requester = lock(&self.requester);
         if let Some(dial) = &requester.dial {
             let flags = if dial.awaits_connect() { PollFlags::OUT } else { PollFlags::IN };
-            sockets.push((Arc::clone(&dial.socket), flags));
+            sockets.push(Interest { socket: Arc::clone(&dial.socket), flags, answers_of: None });
         } else if let Some(socket) = &requester.socket {
             let backlog = requester.out_start < requester.out_end || requester.staged < requester.slots.len();
             let flags = if backlog { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-            sockets.push((Arc::clone(socket), flags));
+            sockets.push(Interest { socket: Arc::clone(socket), flags, answers_of: Some(self.id) });
         }
         requester.clock(self).map_or(longest, |clock| clock.min(longest))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn posting(signalled: bool) -> Posting<'static> {
+        Posting {
+            id: 1,
+            opcode: Opcode::Write,
+            signalled,
+            kind: RequestKind::Write,
+            address: 0,
+            key: 0,
+            immediate: 0,
+            bytes: 0,
+            region: None,
+            inline: &[],
+            into: None,
+        }
+    }
+
+    #[test]
+    fn looks_for_an_answer_are_made_while_one_is_due_and_rarely_where_only_a_refusal_can_come() {
+        let mut requester = Requester::new(4, 0);
+        assert!(!requester.awaits_answer(), "nothing is outstanding");
+        requester.push(posting(false));
+        let looks = (0..10 * LOOK_EVERY).filter(|_| requester.awaits_answer()).count();
+        assert_eq!(looks, 10);
+        requester.push(posting(true));
+        assert!((0..10).all(|_| requester.awaits_answer()));
+        while requester.pop().is_some() {}
+        assert_eq!(requester.awaited, 0);
     }
 }

@@ -36,7 +36,8 @@ impl Spin {
         }
     }
 
-    fn is_worth_it(&self) -> bool {
+    /// Whether waits have lately been short.
+    pub(crate) fn is_worth_it(&self) -> bool {
         !self.limit.is_zero() && self.mean <= self.limit
     }
 
