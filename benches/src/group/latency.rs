@@ -14,14 +14,15 @@ use crate::Settings;
 use crate::child::Child;
 use crate::error::{BenchError, During};
 use crate::group::clients::Put;
-use crate::group::pingpong::{self, PingPong};
+use crate::group::pingpong::{self, Both, PingPong, Wait};
 use crate::group::{Answer, Group, RECORD_BYTES, Request, Wanted};
 use crate::measure::{Report, Series, Target, median_of};
 
 /// What a primary is asked to do in one round.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Round {
-    echo: SocketAddr,
+    /// Two processes that echo.
+    echoes: [SocketAddr; 2],
     /// Where to make a file to flush; none for a round without flushes.
     flush_in: Option<PathBuf>,
     file_bytes: u64,
@@ -33,7 +34,12 @@ pub(crate) struct Round {
 /// Medians in µs.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Outcome {
-    exchange: f64,
+    /// One exchange, both ends asleep until they hear something.
+    asleep: f64,
+    /// One exchange, both ends waiting as windlass does.
+    awake: f64,
+    /// The same with two processes at once, until the first answer: what a quorum of three waits for.
+    first: f64,
     /// Of the faster of the two ways to flush.
     flush: Option<f64>,
     /// Until the second of three flushes that begin at once is done: what a quorum of three on one disk waits for, whoever asks it to.
@@ -47,7 +53,9 @@ const STRETCH: usize = 25;
 /// In the primary's process: one round.
 pub(crate) fn round(log: &impl Put, round: &Round) -> Result<Answer, BenchError> {
     let record = [0xA5; RECORD_BYTES];
-    let mut echo = PingPong::connect(round.echo)?;
+    let mut asleep = (PingPong::connect(round.echoes[0], Wait::Asleep)?, Vec::new());
+    let mut awake = (PingPong::connect(round.echoes[0], Wait::Awake)?, Vec::new());
+    let mut first = (Both::connect(round.echoes)?, Vec::new());
     let mut flushes = Vec::new();
     if let Some(folder) = &round.flush_in {
         for way in [Way::SmallFoliosMsync, Way::PwriteFdatasync] {
@@ -61,9 +69,11 @@ pub(crate) fn round(log: &impl Put, round: &Round) -> Result<Answer, BenchError>
         Some(folder) => Some((AtOnce::new(folder, round.file_bytes)?, Vec::new())),
         None => None,
     };
-    let (mut exchanges, mut puts) = (Vec::new(), Vec::new());
+    let mut puts = Vec::new();
     for _ in 0..round.stretches {
-        timed(&mut exchanges, || echo.once(&record))?;
+        timed(&mut asleep.1, || asleep.0.once(&record))?;
+        timed(&mut awake.1, || awake.0.once(&record))?;
+        timed(&mut first.1, || first.0.once(&record))?;
         for (flush, times) in &mut flushes {
             timed(times, || flush.append().during("flushing"))?;
         }
@@ -82,8 +92,9 @@ pub(crate) fn round(log: &impl Put, round: &Round) -> Result<Answer, BenchError>
     if let Some(folder) = &round.flush_in {
         std::fs::remove_dir_all(folder)?;
     }
-    let (exchange, put) = (median_of(&mut exchanges), median_of(&mut puts));
-    Ok(Answer::Latency(Outcome { exchange, flush, second, put }))
+    let [asleep, awake, first, put] =
+        [asleep.1, awake.1, first.1, puts].map(|mut times| median_of(&mut times));
+    Ok(Answer::Latency(Outcome { asleep, awake, first, flush, second, put }))
 }
 
 /// Three files, each flushed by a thread of its own; one is the caller.
@@ -204,20 +215,23 @@ pub(crate) fn run(settings: &Settings) -> Result<Report, BenchError> {
     for group in [&mut ours, &mut quorum] {
         group.warm_up()?;
     }
-    let mut echoing = Child::start(pingpong::ROLE, &())?;
-    let echo: SocketAddr = echoing.ask(&())?;
+    let mut echoing = [Child::start(pingpong::ROLE, &())?, Child::start(pingpong::ROLE, &())?];
+    let [one, other] = &mut echoing;
+    let echoes: [SocketAddr; 2] = [one.ask(&())?, other.ask(&())?];
     let mut report = Report::default();
     for wanted in [Wanted::Replicated, Wanted::Durable] {
-        let mut exchange = Series::new("loopback ping-pong");
+        let mut asleep = Series::new("loopback ping-pong, asleep");
+        let mut awake = Series::new("loopback ping-pong, awake");
+        let mut first = Series::new("the first of two ping-pongs at once, awake");
         let mut floor = Series::new("the faster raw flush + ping-pong");
-        let mut at_once = Series::new("the second of three flushes at once + ping-pong");
+        let mut at_once = Series::new("the second of three flushes at once + the first of two ping-pongs");
         let mut raw = Series::new("raw quorum log");
         let mut put = Series::new("windlass");
         for number in 0..settings.rounds() {
             let request = |who: &str| {
                 let flush_in = folder.path().join(format!("flush-{who}-{number}"));
                 Request::Latency(Round {
-                    echo,
+                    echoes,
                     flush_in: (wanted == Wanted::Durable).then_some(flush_in),
                     file_bytes: settings.choose(16 << 20, 1 << 20),
                     stretches: settings.choose(16, 1),
@@ -230,23 +244,21 @@ pub(crate) fn run(settings: &Settings) -> Result<Report, BenchError> {
                 panic!("another answer than asked for");
             };
             raw.push(a.put);
-            exchange.push(b.exchange);
-            floor.push(b.exchange + b.flush.unwrap_or(0.0));
-            at_once.push(b.exchange + b.second.unwrap_or(0.0));
+            asleep.push(b.asleep);
+            awake.push(b.awake);
+            first.push(b.first);
+            floor.push(b.awake + b.flush.unwrap_or(0.0));
+            at_once.push(b.first + b.second.unwrap_or(0.0));
             put.push(b.put);
         }
         match wanted {
             Wanted::Replicated => {
-                report.compare("Replicated, one at a time, p50", "µs", [&exchange, &put, &raw]);
+                report.compare("Replicated, one at a time, p50", "µs", [&awake, &asleep, &first, &put, &raw]);
                 let figure = "Replicated p50 alone ÷ loopback ping-pong p50";
-                report.judge(figure, Target::AtMost(1.8), put.over(&exchange));
+                report.judge(figure, Target::AtMost(1.8), put.over(&awake));
             }
             Wanted::Durable => {
-                report.compare(
-                    "Durable, one at a time, p50",
-                    "µs",
-                    [&floor, &at_once, &exchange, &put, &raw],
-                );
+                report.compare("Durable, one at a time, p50", "µs", [&floor, &at_once, &awake, &put, &raw]);
                 let figure = "Durable p50 alone ÷ (raw flush + ping-pong)";
                 report.judge(figure, Target::AtMost(1.4), put.over(&floor));
             }
