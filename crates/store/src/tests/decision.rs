@@ -67,7 +67,7 @@ impl Case {
     }
 
     /// The same log as that of a group's member, which may have acknowledged so much.
-    fn as_member(self, acknowledged: u64) -> Case {
+    fn with_member(self, acknowledged: u64) -> Case {
         self.superblock(|superblock| {
             superblock.configuration = b"three members".to_vec();
             superblock.acknowledged = Lsn(acknowledged);
@@ -263,7 +263,7 @@ fn case(row: Row) -> Case {
         }
         Row::EndMissed => {
             let (case, starts) = crashed(20);
-            case.as_member(starts[19].0 + 8192)
+            case.with_member(starts[19].0 + 8192)
         }
     }
 }
@@ -423,7 +423,7 @@ fn a_members_log_opens_for_repair_where_the_table_says_so_and_is_refused_elsewhe
         }
         let case = case(row);
         let acknowledged = if row == Row::EndMissed { (1 << 20) + 8192 } else { 4096 };
-        let case = case.as_member(acknowledged);
+        let case = case.with_member(acknowledged);
         let before = case.files();
         match case.open(OpenMode::Tail) {
             Ok(opened) => {
