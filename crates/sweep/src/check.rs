@@ -23,6 +23,19 @@ pub struct Opens {
     pub refused: u64,
     /// Opened, and appended to, and crashed again.
     pub tail: u64,
+    /// Of these, with not a byte free on the disk.
+    pub full: u64,
+}
+
+impl Opens {
+    pub(crate) fn add(&mut self, other: &Opens) {
+        self.read_only += other.read_only;
+        self.verify += other.verify;
+        self.strict += other.strict;
+        self.refused += other.refused;
+        self.tail += other.tail;
+        self.full += other.full;
+    }
 }
 
 fn open(disk: &TestDisk, mode: OpenMode) -> Result<(Arc<Store<TestDisk>>, Opened), OpenError> {
@@ -30,12 +43,18 @@ fn open(disk: &TestDisk, mode: OpenMode) -> Result<(Arc<Store<TestDisk>>, Opened
     Store::open(disk.clone(), &AROUND, &options).map(|(store, opened)| (Arc::new(store), opened))
 }
 
-/// Opens the image and compares. Answers what the log is, or `None` if there is none, as there may be.
-pub(crate) fn image(disk: &TestDisk, oracle: &Oracle, opens: &mut Opens) -> Result<Option<Seen>, String> {
+/// Opens the image and compares; where `full`, with no room left on the disk. Answers what the log is, or `None` if there is none, as there may be.
+pub(crate) fn image(
+    disk: &TestDisk,
+    oracle: &Oracle,
+    full: bool,
+    opens: &mut Opens,
+) -> Result<Option<Seen>, String> {
     let Some((looked, condition)) = look(disk, oracle, opens)? else { return Ok(None) };
     oracle.check(&looked).map_err(|wrong| format!("read-only: {wrong}"))?;
     opens.strict += 1;
     match open(&disk.copied_in_place(), OpenMode::Strict) {
+        Err(error) if oracle.damaged && is_damage(&error) => opens.refused += 1,
         Ok((store, opened)) => {
             if condition != Condition::Clean {
                 return Err(format!("strict opens what verifying calls {condition:?}"));
@@ -51,23 +70,37 @@ pub(crate) fn image(disk: &TestDisk, oracle: &Oracle, opens: &mut Opens) -> Resu
         Err(error) => return Err(format!("CALLED DAMAGE: strict: {error}")),
     }
     opens.tail += 1;
+    // Kind 21: with not a byte free.
+    if full {
+        opens.full += 1;
+        disk.set_capacity(Some(disk.used_bytes()));
+    }
     let (store, opened) =
         open(disk, OpenMode::Tail).map_err(|error| format!("CALLED DAMAGE: tail: {error}"))?;
     if oracle.clean && !opened.clean {
         return Err("closed cleanly, and opened as after a crash".to_owned());
     }
-    if opened.cut != (condition == Condition::TornTail) {
-        return Err(format!("cut: {}, where verifying says {condition:?}", opened.cut));
-    }
     let found = seen(&store, opened.tail)?;
-    same(&looked, &found, "tail")?;
+    if !oracle.damaged {
+        if opened.cut != (condition == Condition::TornTail) {
+            return Err(format!("cut: {}, where verifying says {condition:?}", opened.cut));
+        }
+        same(&looked, &found, "tail")?;
+    } else if !looked.records.starts_with(&found.records) {
+        return Err(format!("tail: {} records, which reading alone does not show", found.records.len()));
+    }
     oracle.check(&found).map_err(|wrong| format!("tail: {wrong}"))?;
     superblock(&store, oracle)?;
+    as_before(&found, &store, opened.tail, oracle, "tail")?;
     drop(store);
     // All that this opening has said is on the medium, not in the page cache alone (R-11, kind 30).
     let lost = disk.after_power_loss(Survive::Nothing);
-    go_on(&lost, &found).map_err(|wrong| format!("opened, lost power, opened: {wrong}"))?;
+    go_on(&lost, &found, oracle).map_err(|wrong| format!("opened, lost power, opened: {wrong}"))?;
     Ok(Some(found))
+}
+
+fn is_damage(error: &OpenError) -> bool {
+    error.row().is_some_and(|row| row.class() == Class::Damage)
 }
 
 /// Verifies and reads without write access.
@@ -86,6 +119,7 @@ fn look(disk: &TestDisk, oracle: &Oracle, opens: &mut Opens) -> Result<Option<(S
     let report = inspection.verify().map_err(|error| format!("CALLED DAMAGE: verify: {error}"))?;
     match report.condition {
         Condition::Clean | Condition::TornTail => {}
+        Condition::Damaged if oracle.damaged => {}
         Condition::InUse | Condition::Damaged | Condition::Foreign => {
             return Err(format!("CALLED DAMAGE: verify: {:?}: {:?}", report.condition, report.verdict));
         }
@@ -129,6 +163,29 @@ fn same(expected: &Seen, found: &Seen, mode: &str) -> Result<(), String> {
     Err(format!("{mode}: {} in place of {}", text(found), text(expected)))
 }
 
+/// Another opening shows the same; of a log with damage, whose repair mends headers and may bring whole segments back, something that may be left of it.
+fn as_before(
+    expected: &Seen,
+    store: &Arc<Store<TestDisk>>,
+    tail: Lsn,
+    oracle: &Oracle,
+    mode: &str,
+) -> Result<(), String> {
+    let found = seen(store, tail)?;
+    if !oracle.damaged {
+        return same(expected, &found, mode);
+    }
+    oracle.check(&found).map_err(|wrong| format!("{mode}: {wrong}"))?;
+    let answered = store.superblock().acknowledged;
+    if tail < oracle.answered && answered < oracle.answered {
+        return Err(format!(
+            "{mode}: LOST: R-18: the log ends at {tail}, {} was answered for, and {answered} is written down",
+            oracle.answered
+        ));
+    }
+    Ok(())
+}
+
 /// What the superblock must still say.
 fn superblock(store: &Store<TestDisk>, oracle: &Oracle) -> Result<(), String> {
     let superblock = store.superblock();
@@ -146,12 +203,11 @@ fn superblock(store: &Store<TestDisk>, oracle: &Oracle) -> Result<(), String> {
 }
 
 /// Opens once more; of a lone log, appends, flushes, loses power: what was there still is, and the new record behind it (kind 4).
-fn go_on(disk: &TestDisk, expected: &Seen) -> Result<(), String> {
+fn go_on(disk: &TestDisk, expected: &Seen, oracle: &Oracle) -> Result<(), String> {
     let (store, opened) =
-        Store::open(disk.clone(), &AROUND, &options()).map_err(|error| error.to_string())?;
+        Store::open(disk.clone(), &AROUND, &options()).map_err(|error| format!("CALLED DAMAGE: {error}"))?;
     if opened.epoch.is_none() {
-        let store = Arc::new(store);
-        return same(expected, &seen(&store, opened.tail)?, "again");
+        return as_before(expected, &Arc::new(store), opened.tail, oracle, "again");
     }
     let mut log = Lone::over(store, opened).map_err(|Gone(error)| error)?;
     same(expected, &seen(&log.store, log.opened.tail)?, "again")?;
@@ -160,7 +216,8 @@ fn go_on(disk: &TestDisk, expected: &Seen) -> Result<(), String> {
     log.flush().map_err(|Gone(error)| error)?;
     drop(log);
     let disk = disk.after_power_loss(Survive::Nothing);
-    let (store, opened) = open(&disk, OpenMode::Tail).map_err(|error| format!("third: {error}"))?;
+    let (store, opened) =
+        open(&disk, OpenMode::Tail).map_err(|error| format!("third: CALLED DAMAGE: {error}"))?;
     let mut after = seen(&store, opened.tail)?;
     let last = after.records.pop();
     if last.is_none_or(|last| last.lsn != appended.start || last.payload != content.item(0)) {
@@ -188,7 +245,7 @@ pub(crate) fn again(
     let reopen = || {
         let (store, opened) =
             open(&left, OpenMode::Tail).map_err(|error| format!("CALLED DAMAGE: {error}"))?;
-        same(expected, &seen(&store, opened.tail)?, "reopened")?;
+        as_before(expected, &store, opened.tail, oracle, "reopened")?;
         superblock(&store, oracle)
     };
     Some(reopen().map_err(|wrong| format!("recovery stopped at its step {step}, {survive:?}: I-7: {wrong}")))

@@ -34,6 +34,8 @@ pub enum Workload {
     Superblock,
     /// A member's suffix is cut and another primary's comes in its place.
     Takeover,
+    /// A member's log is damaged below its mark, opened for repair and filled again.
+    Repair,
     /// It is opened with R-11 left for later.
     Deferred,
     /// It is closed and opened.
@@ -42,7 +44,7 @@ pub enum Workload {
 
 impl Workload {
     /// All of them.
-    pub const ALL: [Workload; 11] = [
+    pub const ALL: [Workload; 12] = [
         Workload::Create,
         Workload::Append,
         Workload::Batch,
@@ -52,6 +54,7 @@ impl Workload {
         Workload::Truncate,
         Workload::Superblock,
         Workload::Takeover,
+        Workload::Repair,
         Workload::Deferred,
         Workload::Close,
     ];
@@ -69,6 +72,7 @@ impl Workload {
             Workload::Truncate => "truncate",
             Workload::Superblock => "superblock",
             Workload::Takeover => "takeover",
+            Workload::Repair => "repair",
             Workload::Deferred => "deferred",
             Workload::Close => "close",
         }
@@ -80,6 +84,7 @@ impl Workload {
         match self {
             Workload::Superblock => return member::superblock(disk, oracle, random),
             Workload::Takeover => return member::takeover(disk, oracle, random),
+            Workload::Repair => return member::repair(disk, oracle, random),
             Workload::Create
             | Workload::Append
             | Workload::Batch
@@ -96,7 +101,9 @@ impl Workload {
         oracle.acknowledged = Lsn(4096);
         let mut life = Life { oracle, log, random, disk: disk.clone() };
         match self {
-            Workload::Create | Workload::Superblock | Workload::Takeover => life.append(2, 100),
+            Workload::Create | Workload::Superblock | Workload::Takeover | Workload::Repair => {
+                life.append(2, 100)
+            }
             Workload::Append => life.appending(),
             Workload::Batch => life.batching(),
             Workload::Rollover => life.rolling(),

@@ -111,7 +111,9 @@ fn swept(arguments: &Arguments) -> Option<Report> {
 }
 
 fn table(report: &Report) {
-    println!("workload    kind        images   recovery   read-only    verify    strict   refused      tail");
+    println!(
+        "workload    kind        images   recovery   read-only    verify    strict   refused      tail      full"
+    );
     let mut before = None;
     for ((workload, kind), count) in &report.counts {
         let name = if before == Some(*workload) { "" } else { workload.name() };
@@ -129,10 +131,10 @@ fn table(report: &Report) {
         }
     }
     for (workload, steps) in &report.steps {
-        let (exhausted, points) = report.exhausted.get(workload).copied().unwrap_or_default();
+        let (sectors, pages, points) = report.exhausted.get(workload).copied().unwrap_or_default();
+        let name = workload.name();
         println!(
-            "{:<11} {steps} crash points; every subset of what was undecided at {exhausted} of {points}",
-            workload.name()
+            "{name:<11} {steps} crash points; every subset of sectors at {sectors}, of pages at {pages} of {points}"
         );
     }
 }
@@ -140,7 +142,14 @@ fn table(report: &Report) {
 fn line(workload: &str, kind: &str, count: &Count) {
     let opens = &count.opens;
     println!(
-        "{workload:<11} {kind:<9} {:>8} {:>10} {:>11} {:>9} {:>9} {:>9} {:>9}",
-        count.images, count.again, opens.read_only, opens.verify, opens.strict, opens.refused, opens.tail
+        "{workload:<11} {kind:<9} {:>8} {:>10} {:>11} {:>9} {:>9} {:>9} {:>9} {:>9}",
+        count.images,
+        count.again,
+        opens.read_only,
+        opens.verify,
+        opens.strict,
+        opens.refused,
+        opens.tail,
+        opens.full
     );
 }

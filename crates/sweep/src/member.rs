@@ -6,7 +6,7 @@ use windlass_log::{Epoch, Lsn, MemberId};
 use windlass_store::disk::testing::TestDisk;
 use windlass_store::{Founding, MemoryError, Prepared, Store};
 
-use crate::lone::{AROUND, Gone, Lone, founding, gone, options};
+use crate::lone::{AROUND, Gone, Lone, SEGMENT, founding, gone, options};
 use crate::oracle::{Content, Entry, Oracle};
 use crate::random::Random;
 
@@ -112,7 +112,71 @@ pub(crate) fn takeover(disk: &TestDisk, oracle: &mut Oracle, random: Random) -> 
     member.flush()
 }
 
+/// Damage below the mark, found by opening: the log is had again from its primary (DESIGN.md section 6.3).
+pub(crate) fn repair(disk: &TestDisk, oracle: &mut Oracle, random: Random) -> Result<(), Gone> {
+    let store = create(disk, oracle)?;
+    let primary = Lone::create(&TestDisk::new(), 1)?;
+    let mut member = Member { oracle, store, primary, entries: Vec::new(), tail: Lsn(4096), random };
+    member.adopt(Lsn(4096))?;
+    member.lead(22, 9000)?;
+    member.push()?;
+    member.flush()?;
+    member.lead(3, 2000)?;
+    member.push()?;
+    member.flush()?;
+    member.note_mark()?;
+    let Member { oracle, store, primary, entries, tail, mut random } = member;
+    let closed = random.below(2) == 0;
+    if closed {
+        store.close(tail).map_err(gone)?;
+    }
+    drop(store);
+    let lost = damage(disk, tail, &entries, &mut random);
+    oracle.damaged = true;
+    oracle.answered = tail;
+    oracle.acknowledged = oracle.acknowledged.min(lost);
+    let (store, opened) = Store::open(disk.clone(), &AROUND, &options()).map_err(gone)?;
+    assert!(opened.tail <= lost, "damaged at {lost}: {opened:?}");
+    store.begin().map_err(gone)?;
+    let mut member = Member { oracle, store: Arc::new(store), primary, entries, tail: opened.tail, random };
+    // As the engine does it: what lies behind the damage is cut away, valid or not, and had again.
+    member.store.cut_with(opened.tail, |_| {}).map_err(gone)?;
+    member.push_parts()?;
+    member.push()?;
+    member.flush()?;
+    member.note_mark()?;
+    member.oracle.damaged = false;
+    member.lead(2, 3000)?;
+    member.push()?;
+    member.flush()
+}
+
+/// Rots a record in the segment of the mark, or takes a segment before it away, or its header. Answers the first LSN that is lost.
+fn damage(disk: &TestDisk, tail: Lsn, entries: &[Entry], random: &mut Random) -> Lsn {
+    let number = tail.0 / SEGMENT;
+    let name = |number: u64| format!("{:016x}.segment", number * SEGMENT);
+    let last: Vec<Lsn> =
+        entries.iter().map(|entry| entry.start).filter(|start| start.0 / SEGMENT == number).collect();
+    let older = random.below(number);
+    match random.below(3) {
+        0 if number > 0 => disk.remove_file(&name(older)),
+        1 if number > 0 => disk.flip(&name(older), 30, 4),
+        _ => {
+            let lsn = last[usize::try_from(random.below(last.len() as u64)).expect("small")];
+            disk.flip(&name(number), lsn.0 % SEGMENT + random.below(32), 4);
+            return lsn;
+        }
+    }
+    Lsn(older * SEGMENT + 4096)
+}
+
 impl Member<'_> {
+    /// What the member has answered for is written down, as the engine does with what it saves.
+    fn note_mark(&mut self) -> Result<(), Gone> {
+        let mark = self.store.persisted().lsn();
+        self.store.update(|superblock| superblock.acknowledged = mark).map_err(gone)
+    }
+
     /// The primary appends, at home.
     fn lead(&mut self, count: u32, bytes_max: u64) -> Result<(), Gone> {
         for _ in 0..count {

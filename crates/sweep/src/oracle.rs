@@ -90,6 +90,10 @@ pub(crate) struct Oracle {
     pub(crate) note: (u64, u64),
     /// It was closed, and nothing was begun since.
     pub(crate) clean: bool,
+    /// Something that was flushed has been damaged on purpose, and is not repaired yet: then the end may be called damage.
+    pub(crate) damaged: bool,
+    /// What a member has answered for, also where damage has taken it since.
+    pub(crate) answered: Lsn,
     /// The next record's number.
     pub(crate) next: u32,
 }

@@ -87,8 +87,8 @@ pub struct Report {
     pub counts: BTreeMap<(Workload, Kind), Count>,
     /// Steps of each workload's first life that were stopped at.
     pub steps: BTreeMap<Workload, u64>,
-    /// Crash points of which every subset of what was not flushed was tried, and all crash points so far, by workload.
-    pub exhausted: BTreeMap<Workload, (u64, u64)>,
+    /// By workload: crash points of which every subset of sectors, and of pages, was tried, and all of that round so far.
+    pub exhausted: BTreeMap<Workload, (u64, u64, u64)>,
     /// What is wrong.
     pub wrong: Vec<Wrong>,
 }
@@ -106,11 +106,7 @@ impl Report {
             let sum = self.counts.entry(key).or_default();
             sum.images += count.images;
             sum.again += count.again;
-            sum.opens.read_only += count.opens.read_only;
-            sum.opens.verify += count.opens.verify;
-            sum.opens.strict += count.opens.strict;
-            sum.opens.refused += count.opens.refused;
-            sum.opens.tail += count.opens.tail;
+            sum.opens.add(&count.opens);
         }
         self.steps.extend(other.steps);
         self.exhausted.extend(other.exhausted);
@@ -119,7 +115,7 @@ impl Report {
 }
 
 /// Up to so many decisions every subset is tried.
-const EXHAUSTIVE_MAX: u32 = 6;
+const EXHAUSTIVE_MAX: u32 = 7;
 /// Torn images of each unit in a round behind the exhaustive one.
 const TORN_EACH: u64 = 3;
 
@@ -221,19 +217,20 @@ impl Sweep<'_> {
         let by = |unit, random: &mut Random| Survive::By { unit, seed: random.next() };
         let mut images = Vec::new();
         if round == 1 {
-            let mut exhausted = true;
-            for (kind, unit) in [(Kind::TornSectors, Unit::Sector), (Kind::TornPages, Unit::Page)] {
+            let so_far = self.report.exhausted.entry(self.workload).or_default();
+            so_far.2 += 1;
+            for (kind, unit, exhausted) in [
+                (Kind::TornSectors, Unit::Sector, &mut so_far.0),
+                (Kind::TornPages, Unit::Page, &mut so_far.1),
+            ] {
                 let undecided = disk.undecided(unit);
                 if undecided <= EXHAUSTIVE_MAX {
+                    *exhausted += 1;
                     images.extend((0..1 << undecided).map(|mask| (kind, Survive::Chosen { unit, mask })));
                 } else {
-                    exhausted = false;
                     images.extend((0..1 << EXHAUSTIVE_MAX.min(4)).map(|_| (kind, by(unit, &mut random))));
                 }
             }
-            let so_far = self.report.exhausted.entry(self.workload).or_default();
-            so_far.0 += u64::from(exhausted);
-            so_far.1 += 1;
         } else {
             images.extend([(Kind::Lost, Survive::Nothing), (Kind::Kept, Survive::Everything)]);
             for _ in 0..if round == 0 { 1 } else { TORN_EACH } {
@@ -268,16 +265,12 @@ impl Sweep<'_> {
             return;
         }
         self.left -= 1;
-        let before = disk.copied_in_place();
+        let (before, full) = (disk.copied_in_place(), random.below(3) == 0);
         let mut opens = Opens::default();
-        let found = catch_unwind(AssertUnwindSafe(|| check::image(disk, oracle, &mut opens)));
+        let found = catch_unwind(AssertUnwindSafe(|| check::image(disk, oracle, full, &mut opens)));
         let count = self.report.counts.entry((self.workload, kind)).or_default();
         count.images += 1;
-        count.opens.read_only += opens.read_only;
-        count.opens.verify += opens.verify;
-        count.opens.strict += opens.strict;
-        count.opens.refused += opens.refused;
-        count.opens.tail += opens.tail;
+        count.opens.add(&opens);
         let seen = match found {
             Ok(Ok(Some(seen))) => seen,
             Ok(Ok(None)) => return,

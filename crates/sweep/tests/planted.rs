@@ -50,6 +50,15 @@ fn kind_29_names_that_are_not_made_durable_are_found() {
 }
 
 #[test]
+fn r_11_bytes_that_recovery_writes_again_and_that_never_arrive_are_found() {
+    let text = found(Workload::Deferred, Lie::RewriteForgotten);
+    assert!(
+        text.contains("LOST") || text.contains("CALLED DAMAGE") || text.contains("in place of"),
+        "{text}"
+    );
+}
+
+#[test]
 fn the_same_seed_gives_the_same_sweep() {
     assert_eq!(swept(Workload::Truncate, 100, None), swept(Workload::Truncate, 100, None));
 }

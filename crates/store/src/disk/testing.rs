@@ -715,10 +715,11 @@ impl DiskFile for TestFile {
         }
         let end = offset + buffer.len() as u64;
         state.grow(self.number, end)?;
+        let forgets = state.lie == Some(Lie::RewriteForgotten);
         let inode = state.inodes.get_mut(&self.number).expect("an open file has an inode");
         inode.live.copy_in(offset, buffer);
         // Written again, if only with the same bytes: dirty once more.
-        inode.stuck.retain(|page, _| !(offset / PAGE..end.div_ceil(PAGE)).contains(page));
+        inode.stuck.retain(|page, _| forgets || !(offset / PAGE..end.div_ceil(PAGE)).contains(page));
         failure.map_or(Ok(()), |failure| Err(failure.errno()))
     }
 

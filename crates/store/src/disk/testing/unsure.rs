@@ -14,6 +14,8 @@ pub enum Lie {
     FlushLate,
     /// A flush of a file is answered and never done.
     SyncForgotten,
+    /// Pages that failed to be written stay clean also when they are written again with the same bytes: what recovery writes again never arrives.
+    RewriteForgotten,
     /// A flush of the folder is answered and never done (kind 29).
     FolderForgotten,
 }
@@ -63,7 +65,7 @@ impl State {
                 true
             }
             Some(Lie::SyncForgotten) => call == Call::Sync,
-            Some(Lie::FlushLate | Lie::FolderForgotten) | None => false,
+            Some(Lie::FlushLate | Lie::FolderForgotten | Lie::RewriteForgotten) | None => false,
         }
     }
 
