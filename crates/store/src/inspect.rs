@@ -11,7 +11,8 @@ use windlass_log::{
     Stop, StopReason, Superblock, Verdict, locate,
 };
 
-use crate::disk::{Access, Disk};
+use crate::disk::{Access, Disk, Locked};
+use crate::error::{At, DiskCall};
 use crate::examine::{self, Identified, judge_folder_visiting};
 use crate::folder;
 use crate::image::{Files, OpenFile};
@@ -150,6 +151,18 @@ impl<D: Disk> Inspection<D> {
     #[must_use]
     pub fn in_use(&self) -> Option<bool> {
         self.disk.is_locked()
+    }
+
+    /// Keeps everybody from opening the log as long as the answer lives, without writing anything. `Err`: a process has it.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError::Disk`].
+    pub fn lock(&self) -> Result<Result<D::Lock, Option<u32>>, OpenError> {
+        match self.disk.lock().at(DiskCall::Lock, self.disk.path(), "")? {
+            Locked::Held(lock) => Ok(Ok(lock)),
+            Locked::Busy => Ok(Err(self.owner())),
+        }
     }
 
     /// The process that last opened the log for writing, as it wrote down itself.
@@ -296,7 +309,7 @@ impl<D: Disk> Inspection<D> {
     #[must_use]
     pub fn walk(&self, from: Lsn) -> Walk<'_, D> {
         let shape = self.shape();
-        Walk { inspection: self, scan: Scan::new(shape, self.geometry.normalize(from), None), file: None }
+        Walk { inspection: self, scan: Scan::new(shape, self.geometry.normalize(from), None), file: None, unreadable: None }
     }
 }
 
@@ -305,6 +318,8 @@ pub struct Walk<'i, D: Disk> {
     inspection: &'i Inspection<D>,
     scan: Scan,
     file: OpenFile<D>,
+    /// For salvage: what the medium did not give.
+    unreadable: Option<Vec<Range<Lsn>>>,
 }
 
 impl<D: Disk> std::fmt::Debug for Walk<'_, D> {
@@ -314,6 +329,18 @@ impl<D: Disk> std::fmt::Debug for Walk<'_, D> {
 }
 
 impl<D: Disk> Walk<'_, D> {
+    /// The same walk, for salvage: pages that the medium does not give count as zeros, and are [noted](Self::unreadable).
+    #[must_use]
+    pub fn forgiving(self) -> Self {
+        Walk { unreadable: Some(Vec::new()), ..self }
+    }
+
+    /// What the medium did not give of a [forgiving](Self::forgiving) walk, in whole pages.
+    #[must_use]
+    pub fn unreadable(&self) -> &[Range<Lsn>] {
+        self.unreadable.as_deref().unwrap_or_default()
+    }
+
     /// Where the next record is looked for.
     #[must_use]
     pub fn at(&self) -> Lsn {
@@ -327,7 +354,8 @@ impl<D: Disk> Walk<'_, D> {
     /// [`ReadError::Purged`]: before the trim point; [`ReadError::Memory`], [`ReadError::Disk`]: it could not be read.
     pub fn step(&mut self) -> Result<Result<Record<'_>, Stop>, ReadError> {
         self.look()?;
-        let mut files = Files::new(&self.inspection.disk, self.inspection.geometry, &mut self.file);
+        let mut files = Files::new(&self.inspection.disk, self.inspection.geometry, &mut self.file)
+            .forgiving(self.unreadable.as_mut());
         match self.scan.step(&mut files) {
             Ok(Step::Record(record)) => Ok(Ok(record)),
             Ok(Step::Stop(stop)) => Ok(Err(stop)),
@@ -345,7 +373,8 @@ impl<D: Disk> Walk<'_, D> {
     pub fn step_run(&mut self, run: &mut Vec<Placed>) -> Result<Option<Stop>, ReadError> {
         run.clear();
         self.look()?;
-        let mut files = Files::new(&self.inspection.disk, self.inspection.geometry, &mut self.file);
+        let mut files = Files::new(&self.inspection.disk, self.inspection.geometry, &mut self.file)
+            .forgiving(self.unreadable.as_mut());
         match self.scan.step_placed(&mut files) {
             Ok(Ok(placed)) => {
                 run.push(placed);
@@ -388,7 +417,8 @@ impl<D: Disk> Walk<'_, D> {
         let geometry = self.inspection.geometry;
         let listing = folder::list(&self.inspection.disk)?;
         let end = listing.segments.keys().next_back().map_or(0, |base| geometry.segment_of(*base) + 1);
-        let mut files = Files::new(&self.inspection.disk, geometry, &mut self.file);
+        let mut files = Files::new(&self.inspection.disk, geometry, &mut self.file)
+            .forgiving(self.unreadable.as_mut());
         match self.scan.resync(&mut files, end) {
             Ok(found) => Ok(found),
             Err(ScanError::Image { error, .. }) => Err(error.into()),

@@ -13,7 +13,7 @@ use crate::error::{At, DiskCall, DiskError};
 use crate::names;
 
 /// From one copy's first byte to the other's.
-const COPY_BYTES: u64 = 64 << 10;
+pub(crate) const COPY_BYTES: u64 = 64 << 10;
 const FILE_BYTES: u64 = 2 * COPY_BYTES;
 const _: () = assert!(SUPERBLOCK_BYTES_MAX <= COPY_BYTES);
 

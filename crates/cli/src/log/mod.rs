@@ -7,6 +7,7 @@ pub(crate) mod frame;
 mod inspect;
 pub(crate) mod output;
 mod read;
+mod repair;
 pub(crate) mod source;
 
 use std::path::PathBuf;
@@ -128,6 +129,45 @@ enum Command {
         #[command(flatten)]
         open: Open,
     },
+    /// Bring a log that is damaged back to opening: mend what nothing is lost by, and give up what is named
+    ///
+    /// What loses nothing is always mended: a damaged copy of the superblock, damaged headers of segments, a torn tail. What was durable
+    /// and is lost is given up only where --give-up names every range of it, as --dry-run prints them: whole records behind it stay,
+    /// and filler takes its place. Whatever changes is copied into the quarantine first, with a note of what, from where, when and why;
+    /// nothing is ever deleted. A repair that was cut short is gone on with by the next one. Nobody may have the log open.
+    #[command(after_help = repair::TABLE)]
+    Repair {
+        /// The folder
+        folder: PathBuf,
+        /// Look, say what is amiss, and change nothing
+        #[arg(long)]
+        dry_run: bool,
+        /// A damaged range to give up, once for each; all of them, or nothing is given up
+        #[arg(long, value_name = "START..END", value_parser = repair::range)]
+        give_up: Vec<std::ops::Range<u64>>,
+        /// Where to keep what is taken out; default the folder `quarantine` inside the log's. The next repair after one that was cut
+        /// short has to be given the same
+        #[arg(long, value_name = "FOLDER")]
+        quarantine: Option<PathBuf>,
+        /// Accept a copy-on-write or network filesystem too (btrfs, zfs, nfs, fuse, ...), where preallocation or locks don't hold
+        #[arg(long)]
+        any_filesystem: bool,
+    },
+    /// Read everything readable of a damaged log into a new one, passing over damage; the damaged log is never changed
+    ///
+    /// Records keep their order and get new LSNs; batches stay batches. Whole records behind a torn end come too, though nobody may
+    /// ever have been told of them. Needs no write access to the folder; nobody may have the log open.
+    #[command(after_help = repair::TABLE)]
+    Salvage {
+        /// The folder of the damaged log
+        folder: PathBuf,
+        /// The folder of the new log: absent or empty
+        #[arg(long, value_name = "FOLDER")]
+        to: PathBuf,
+        /// Accept a copy-on-write or network filesystem for the new log too
+        #[arg(long)]
+        any_filesystem: bool,
+    },
 }
 
 /// A byte position in a log.
@@ -229,6 +269,10 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
         Command::Info { folder } => inspect::info(&folder, json),
         Command::Verify { folder, mode } => inspect::verify(&folder, mode.into(), json),
         Command::Trim { folder, before, open } => cut::trim(&folder, open.options(), before, json),
+        Command::Repair { folder, dry_run, give_up, quarantine, any_filesystem } => {
+            repair::repair(&repair::Repair { folder, dry_run, give_up, quarantine, any_filesystem, json })
+        }
+        Command::Salvage { folder, to, any_filesystem } => repair::salvage(&folder, &to, any_filesystem, json),
         Command::Truncate { folder, from, open } => cut::truncate(&folder, open.options(), from, json),
     }
 }

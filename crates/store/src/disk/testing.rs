@@ -136,6 +136,8 @@ impl Drop for HeldSyncs {
 #[derive(Clone)]
 pub struct TestDisk {
     path: PathBuf,
+    /// Of a folder inside: what its files' names begin with in the disk's.
+    inside: String,
     state: Arc<Mutex<State>>,
     held: Arc<(Mutex<bool>, Condvar)>,
     before_sync_folder: Arc<Mutex<Option<Meanwhile>>>,
@@ -168,6 +170,7 @@ impl TestDisk {
     fn with(names: BTreeMap<String, u64>, inodes: BTreeMap<u64, Inode>, inode_next: u64) -> TestDisk {
         TestDisk {
             path: PathBuf::from("/test-disk"),
+            inside: String::new(),
             held: Arc::default(),
             before_sync_folder: Arc::default(),
             state: Arc::new(Mutex::new(State {
@@ -195,6 +198,18 @@ impl TestDisk {
                 reads_short: 0,
             })),
         }
+    }
+
+    /// A folder inside this one, on the same disk, whose own name is durable.
+    #[must_use]
+    pub fn folder(&self, name: &str) -> TestDisk {
+        let inside = format!("{}{name}/", self.inside);
+        TestDisk { path: self.path.join(name), inside, ..self.clone() }
+    }
+
+    /// The disk's name of one of this folder's files.
+    fn full(&self, name: &str) -> String {
+        format!("{}{name}", self.inside)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -549,17 +564,22 @@ impl Disk for TestDisk {
 
     fn list(&self) -> Result<Vec<Entry>, Errno> {
         let state = self.state();
-        let entry = |(name, number): (&String, &u64)| Entry {
-            name: name.clone(),
-            len_bytes: state.inodes[number].live_len,
-            is_file: true,
-        };
-        Ok(state.names.iter().map(entry).collect())
+        let mut entries: Vec<Entry> = Vec::new();
+        for (name, number) in &state.names {
+            let Some(name) = name.strip_prefix(&self.inside) else { continue };
+            let (name, is_file) = name.split_once('/').map_or((name, true), |(folder, _)| (folder, false));
+            if entries.last().is_none_or(|last| last.name != name) {
+                let len_bytes = if is_file { state.inodes[number].live_len } else { 0 };
+                entries.push(Entry { name: name.to_owned(), len_bytes, is_file });
+            }
+        }
+        Ok(entries)
     }
 
     fn create(&self, name: &str) -> Result<TestFile, Errno> {
         let mut state = self.state();
         state.call(Call::Create).map_err(|failure| failure.errno())?;
+        let name = &self.full(name);
         if state.names.contains_key(name) {
             return Err(Errno::EXIST);
         }
@@ -571,13 +591,14 @@ impl Disk for TestDisk {
     fn open(&self, name: &str, access: Access) -> Result<TestFile, Errno> {
         let mut state = self.state();
         state.call(Call::Open).map_err(|failure| failure.errno())?;
-        let number = *state.names.get(name).ok_or(Errno::NOENT)?;
+        let number = *state.names.get(&self.full(name)).ok_or(Errno::NOENT)?;
         Ok(TestFile { disk: self.clone(), number, access })
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<(), Errno> {
         let mut state = self.state();
         state.call(Call::Rename).map_err(|failure| failure.errno())?;
+        let (from, to) = (&self.full(from), &self.full(to));
         if !state.names.contains_key(from) {
             return Err(Errno::NOENT);
         }
@@ -592,6 +613,7 @@ impl Disk for TestDisk {
     fn remove(&self, name: &str) -> Result<(), Errno> {
         let mut state = self.state();
         state.call(Call::Remove).map_err(|failure| failure.errno())?;
+        let name = &self.full(name);
         if !state.names.contains_key(name) {
             return Err(Errno::NOENT);
         }
@@ -610,8 +632,16 @@ impl Disk for TestDisk {
         if state.lie == Some(Lie::FolderForgotten) {
             return Ok(());
         }
-        state.durable_names = state.names.clone();
-        state.unsynced_names.clear();
+        let is_here = |name: &str| name.strip_prefix(&self.inside).is_some_and(|name| !name.contains('/'));
+        let State { names, durable_names, unsynced_names, .. } = &mut *state;
+        durable_names.retain(|name, _| !is_here(name));
+        let here = names.iter().filter(|(name, _)| is_here(name));
+        durable_names.extend(here.map(|(name, number)| (name.clone(), *number)));
+        unsynced_names.retain(|change| match change {
+            NameChange::Created(name, _) | NameChange::Removed(name) | NameChange::Renamed(name, _) => {
+                !is_here(name)
+            }
+        });
         Ok(())
     }
 

@@ -6,6 +6,7 @@ mod decision;
 mod kinds;
 mod open_cut;
 mod pace;
+mod repair;
 mod testlog;
 
 use windlass_log::Lsn;

@@ -1,0 +1,286 @@
+//! `windlass log repair` and `salvage`: what to do about a log that is damaged.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+use windlass::store::disk::{Errno, RealDisk};
+use windlass::store::{
+    DiskCall, DiskError, Finding, RepairError, RepairOrders, Repaired, Store, UnsafeFilesystem,
+};
+use windlass::{Lsn, Options, SalvageError, Salvaged};
+
+use super::errors;
+use super::output::Output;
+use crate::exit::{Failure, Status};
+
+/// The folder for what is taken out, inside the log's.
+const QUARANTINE: &str = "quarantine";
+
+/// How `repair` and `salvage` end.
+pub(super) const TABLE: &str = "\
+Exit status:
+  0   done: the log is whole (repair --dry-run: nothing is amiss; salvage: everything was readable)
+  1   repair --dry-run: something is to be mended, and nothing is lost by that
+  2   damage: repair left it, as no --give-up names all of it, or found it (--dry-run); salvage could not read all
+  3   refused: no log there, a range that is not damaged, a member's log is given up, the new folder is not empty, ...
+  4   the folder is in use by another process
+  5   the system failed: reading, writing, flushing or access
+  64  the command line is wrong
+  141 nobody reads standard output any more, as after `| head`";
+
+/// A range of LSNs: `START..END`.
+pub(super) fn range(text: &str) -> Result<Range<u64>, &'static str> {
+    let rule = "must be START..END, two LSNs, as a dry run prints them";
+    let (start, end) = text.split_once("..").ok_or(rule)?;
+    let (start, end) = (start.parse().map_err(|_| rule)?, end.parse().map_err(|_| rule)?);
+    if start < end { Ok(start..end) } else { Err(rule) }
+}
+
+/// What to repair, and how far.
+#[derive(Debug)]
+pub(super) struct Repair {
+    pub(super) folder: PathBuf,
+    pub(super) dry_run: bool,
+    pub(super) give_up: Vec<Range<u64>>,
+    pub(super) quarantine: Option<PathBuf>,
+    pub(super) any_filesystem: bool,
+    pub(super) json: bool,
+}
+
+#[derive(Serialize)]
+struct JsonRange {
+    start: u64,
+    end: u64,
+    bytes: u64,
+}
+
+impl From<&Range<Lsn>> for JsonRange {
+    fn from(range: &Range<Lsn>) -> JsonRange {
+        JsonRange { start: range.start.0, end: range.end.0, bytes: range.end.0 - range.start.0 }
+    }
+}
+
+#[derive(Serialize)]
+struct JsonFinding {
+    kind: &'static str,
+    what: String,
+    #[serde(flatten)]
+    range: Option<JsonRange>,
+}
+
+#[derive(Serialize)]
+struct JsonRepaired {
+    dry_run: bool,
+    findings: Vec<JsonFinding>,
+    kept_records: u64,
+    kept_bytes: u64,
+    trimmed: u64,
+    tail: u64,
+    given_up: Vec<JsonRange>,
+    left: Vec<JsonRange>,
+    quarantine: Option<String>,
+    quarantined: Vec<String>,
+}
+
+fn finding(finding: &Finding) -> JsonFinding {
+    let (kind, what, range) = match finding {
+        Finding::Interrupted => ("interrupted", "a repair was cut short, and is gone on with".to_owned(), None),
+        Finding::SuperblockCopy { copy } => (
+            "superblock_copy",
+            format!("copy {copy} of the superblock is damaged or older, and is written again from the other one"),
+            None,
+        ),
+        Finding::SegmentHeader { file, cause } => (
+            "segment_header",
+            format!("{}: the header is damaged, and is written again: {cause}", file.display()),
+            None,
+        ),
+        Finding::Misfit { file, len_bytes } => {
+            ("misfit", format!("{}: {len_bytes} bytes are no segment", file.display()), None)
+        }
+        Finding::Torn { lsn, reason } => {
+            ("torn", format!("torn tail at LSN {lsn}, above everything durable: {reason}"), None)
+        }
+        Finding::Damaged(damage) => {
+            ("damage", damage.to_string(), Some(JsonRange::from(&(damage.start..damage.end))))
+        }
+    };
+    JsonFinding { kind, what, range }
+}
+
+/// Repairs, or says what a repair would find.
+pub(super) fn repair(repair: &Repair) -> Result<(), Failure> {
+    let opened = |path: &Path, errno: Errno| DiskError { call: DiskCall::Open, file: path.to_path_buf(), errno };
+    let disk = RealDisk::open(&repair.folder)
+        .map_err(|errno| errors::open_store(&repair.folder, &opened(&repair.folder, errno).into()))?;
+    let kept_in = repair.quarantine.clone().unwrap_or_else(|| repair.folder.join(QUARANTINE));
+    let orders = RepairOrders {
+        dry_run: repair.dry_run,
+        give_up: repair.give_up.iter().map(|range| Lsn(range.start)..Lsn(range.end)).collect(),
+        unsafe_filesystem: if repair.any_filesystem { UnsafeFilesystem::Use } else { UnsafeFilesystem::Refuse },
+        at_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+    };
+    let made = || RealDisk::create(&kept_in).map_err(|errno| opened(&kept_in, errno));
+    let repaired = Store::repair(&disk, &made, &orders).map_err(|error| failure(&repair.folder, &error))?;
+    print(repair, &kept_in, &repaired)?;
+    end(repair, &repaired)
+}
+
+fn print(repair: &Repair, kept_in: &Path, repaired: &Repaired) -> Result<(), Failure> {
+    let mut output = Output::new();
+    if repair.json {
+        output.json(&JsonRepaired {
+            dry_run: repair.dry_run,
+            findings: repaired.findings.iter().map(finding).collect(),
+            kept_records: repaired.kept.records,
+            kept_bytes: repaired.kept.bytes,
+            trimmed: repaired.trimmed.0,
+            tail: repaired.tail.0,
+            given_up: repaired.given_up.iter().map(JsonRange::from).collect(),
+            left: repaired.left.iter().map(JsonRange::from).collect(),
+            quarantine: (!repaired.quarantined.is_empty()).then(|| kept_in.display().to_string()),
+            quarantined: repaired.quarantined.clone(),
+        })?;
+        return output.flush();
+    }
+    for found in &repaired.findings {
+        output.line(format_args!("found: {}", finding(found).what))?;
+    }
+    if repaired.findings.is_empty() {
+        output.line(format_args!("found: nothing amiss"))?;
+    }
+    let bytes = |ranges: &[Range<Lsn>]| ranges.iter().map(|range| range.end.0 - range.start.0).sum::<u64>();
+    output.line(format_args!(
+        "kept: {} records in {} bytes, LSNs {} to {}",
+        repaired.kept.records, repaired.kept.bytes, repaired.trimmed, repaired.tail
+    ))?;
+    output.line(format_args!(
+        "given up: {} ranges, {} bytes",
+        repaired.given_up.len(),
+        bytes(&repaired.given_up)
+    ))?;
+    output.line(format_args!("left: {} ranges, {} bytes", repaired.left.len(), bytes(&repaired.left)))?;
+    if !repaired.quarantined.is_empty() {
+        output.line(format_args!(
+            "kept as it was in {}: {} files",
+            kept_in.display(),
+            repaired.quarantined.len()
+        ))?;
+    }
+    output.flush()
+}
+
+fn end(repair: &Repair, repaired: &Repaired) -> Result<(), Failure> {
+    if !repaired.left.is_empty() {
+        let is_member = repaired.holder == windlass::store::Holder::Member;
+        let remedy = if is_member {
+            "it is a member's: start the member, and its peers send again what it lacks".to_owned()
+        } else {
+            let flags: Vec<String> =
+                repaired.left.iter().map(|range| format!("--give-up {}..{}", range.start, range.end)).collect();
+            format!(
+                "restore the files from a copy, read what is readable into a new log with `windlass log salvage`, or give up what is lost, keeping \
+                 what is whole behind it: `windlass log repair {} {}`",
+                repair.folder.display(),
+                flags.join(" ")
+            )
+        };
+        return Err(Failure::new(Status::Damage, format_args!("damage is left; {remedy}")));
+    }
+    if repair.dry_run && !repaired.findings.is_empty() {
+        return Err(Failure::new(
+            Status::Torn,
+            "something is to be mended, and nothing durable is lost by that: run it without --dry-run",
+        ));
+    }
+    Ok(())
+}
+
+fn failure(folder: &Path, error: &RepairError) -> Failure {
+    match error {
+        RepairError::Open(error) => errors::open_store(folder, error),
+        RepairError::Unfit { .. } | RepairError::TooMuch { .. } => Failure::new(Status::Damage, error),
+        RepairError::NotDamaged { .. } | RepairError::Member | RepairError::Note { .. } => {
+            Failure::new(Status::Refused, error)
+        }
+        RepairError::History(_) | RepairError::Encode(_) | RepairError::Disk(_) => {
+            Failure::new(Status::System, error)
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct JsonLost {
+    #[serde(flatten)]
+    range: JsonRange,
+    what: String,
+}
+
+#[derive(Serialize)]
+struct JsonSalvaged {
+    records: u64,
+    payload_bytes: u64,
+    from: u64,
+    end: u64,
+    new_end: u64,
+    lost: Vec<JsonLost>,
+    lost_ranges: u64,
+    lost_bytes: u64,
+    unreadable: Vec<JsonRange>,
+}
+
+/// Reads what is readable into a new log.
+pub(super) fn salvage(folder: &Path, to: &Path, any_filesystem: bool, json: bool) -> Result<(), Failure> {
+    let options = Options::new().any_filesystem(any_filesystem);
+    let salvaged = windlass::salvage(folder, to, options).map_err(|error| match &error {
+        SalvageError::Open(error) => errors::open_store(folder, error),
+        SalvageError::Create(error) => errors::create(to, error),
+        SalvageError::Read(_)
+        | SalvageError::Append { .. }
+        | SalvageError::Commit { .. }
+        | SalvageError::Close(_) => Failure::new(Status::System, &error),
+    })?;
+    print_salvaged(&salvaged, to, json)?;
+    if salvaged.lost_ranges > 0 {
+        let what = "not everything was readable: what is lost is named above, and the log that was read is as it was";
+        return Err(Failure::new(Status::Damage, what));
+    }
+    Ok(())
+}
+
+fn print_salvaged(salvaged: &Salvaged, to: &Path, json: bool) -> Result<(), Failure> {
+    let mut output = Output::new();
+    if json {
+        let lost = salvaged.lost.iter();
+        output.json(&JsonSalvaged {
+            records: salvaged.records,
+            payload_bytes: salvaged.payload_bytes,
+            from: salvaged.from.0,
+            end: salvaged.end.0,
+            new_end: salvaged.new_end.0,
+            lost: lost.map(|lost| JsonLost { range: (&lost.range).into(), what: lost.what.clone() }).collect(),
+            lost_ranges: salvaged.lost_ranges,
+            lost_bytes: salvaged.lost_bytes,
+            unreadable: salvaged.unreadable.iter().map(JsonRange::from).collect(),
+        })?;
+        return output.flush();
+    }
+    for lost in &salvaged.lost {
+        output.line(format_args!("lost: LSNs {} to {}: {}", lost.range.start, lost.range.end, lost.what))?;
+    }
+    for range in &salvaged.unreadable {
+        output.line(format_args!("unreadable: LSNs {} to {}: the medium answers with errors", range.start, range.end))?;
+    }
+    output.line(format_args!(
+        "salvaged: {} records, {} payload bytes, of LSNs {} to {}, into {}",
+        salvaged.records,
+        salvaged.payload_bytes,
+        salvaged.from,
+        salvaged.end,
+        to.display()
+    ))?;
+    output.line(format_args!("lost: {} ranges, {} bytes", salvaged.lost_ranges, salvaged.lost_bytes))?;
+    output.flush()
+}

@@ -1,0 +1,230 @@
+//! What is given up becomes filler: pads in place of the damaged records, so that the log is one again from end to end. The chain behind them, which spoke of what was there,
+//! is made to speak of what is there now.
+
+use std::ops::Range;
+
+use windlass_log::{
+    Chain, FEATURES_KNOWN, Geometry, HEADER_BYTES, Lag, LogId, Lsn, RecordHeader, RecordKind, SEGMENT_START_BYTES,
+    Salt, Scan, ScanError, SegmentHeader, Shape, Step, Superblock,
+};
+
+use super::{RepairError, sync};
+use crate::disk::{Access, Disk, DiskFile, Errno};
+use crate::error::{At, DiskCall, DiskError};
+use crate::image::Files;
+use crate::names;
+use crate::prepare::write_header;
+use crate::scrub::mend_header;
+
+const PIECE: usize = 64 << 10;
+
+/// What a repair is to do to the log: as it is noted in the quarantine before it begins.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Fill {
+    /// Given up, with whole records behind.
+    pub(super) ranges: Vec<Range<Lsn>>,
+    /// Cut here: given up up to the end.
+    pub(super) cut: Option<Lsn>,
+    /// Segments whose files are none.
+    pub(super) misfits: Vec<u64>,
+    /// A torn record's start.
+    pub(super) torn: Option<Lsn>,
+}
+
+pub(super) fn header(geometry: Geometry, log_id: LogId, number: u64) -> SegmentHeader {
+    SegmentHeader {
+        log_id,
+        base: geometry.base(number),
+        segment_bytes: geometry.segment_bytes(),
+        features: FEATURES_KNOWN,
+    }
+}
+
+pub(super) fn fill<D: Disk>(
+    disk: &D,
+    now: &Superblock,
+    geometry: Geometry,
+    fill: &Fill,
+) -> Result<(), RepairError> {
+    let Some(first) = fill.ranges.iter().map(|range| range.start).min() else { return Ok(()) };
+    let log = Filler { disk, now, geometry, salt: Salt::new(now.log_id) };
+    let mut last = first;
+    for range in &fill.ranges {
+        log.pad(range)?;
+        last = last.max(range.end);
+    }
+    log.chain_on(first, fill.cut)
+}
+
+struct Filler<'a, D: Disk> {
+    disk: &'a D,
+    now: &'a Superblock,
+    geometry: Geometry,
+    salt: Salt,
+}
+
+impl<D: Disk> Filler<'_, D> {
+    /// Pads from one whole record to the next.
+    fn pad(&self, range: &Range<Lsn>) -> Result<(), RepairError> {
+        let geometry = self.geometry;
+        let mut at = range.start;
+        while at < range.end {
+            let number = geometry.segment_of(at);
+            let (file, name) = self.segment(number)?;
+            if geometry.is_first_record(at) {
+                // What the chain is comes later.
+                let chain = Chain { hash: 0, records: 0 };
+                self.write_start(&file, &name, at, chain)?;
+                at = Lsn(at.0 + SEGMENT_START_BYTES);
+            }
+            let segment_end = geometry.base(number + 1);
+            let next_epoch = self.now.history.entries().iter().map(|entry| entry.start).find(|start| *start > at);
+            let end = range.end.min(segment_end).min(next_epoch.unwrap_or(segment_end));
+            if end.0 >= at.0 + HEADER_BYTES {
+                self.write_pad(&file, &name, at, end.0 - at.0)?;
+            }
+            sync(self.disk, &file, &name)?;
+            at = geometry.normalize(end);
+        }
+        Ok(())
+    }
+
+    /// A segment's file, with its header: made if there is none.
+    fn segment(&self, number: u64) -> Result<(D::File, String), RepairError> {
+        let (disk, geometry) = (self.disk, self.geometry);
+        let name = names::segment(geometry, number);
+        let header = header(geometry, self.now.log_id, number);
+        mend_header(disk, geometry, number, header)?;
+        match disk.open(&name, Access::ReadWrite) {
+            Ok(file) => return Ok((file, name)),
+            Err(Errno::NOENT) => {}
+            Err(errno) => return Err(DiskError { call: DiskCall::Open, file: disk.path().join(&name), errno }.into()),
+        }
+        let temporary = names::temporary(geometry, number);
+        match disk.remove(&temporary) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(errno) => {
+                return Err(DiskError { call: DiskCall::Remove, file: disk.path().join(&temporary), errno }.into());
+            }
+        }
+        let file = disk.create(&temporary).at(DiskCall::Create, disk.path(), &temporary)?;
+        file.allocate(geometry.segment_bytes()).at(DiskCall::Allocate, disk.path(), &temporary)?;
+        write_header::<D>(&file, header).at(DiskCall::Write, disk.path(), &temporary)?;
+        sync(disk, &file, &temporary)?;
+        disk.rename(&temporary, &name).at(DiskCall::Rename, disk.path(), &name)?;
+        disk.sync_folder().at(DiskCall::SyncFolder, disk.path(), "")?;
+        Ok((file, name))
+    }
+
+    fn write_pad(&self, file: &D::File, name: &str, at: Lsn, bytes: u64) -> Result<(), RepairError> {
+        let zeros = [0; PIECE];
+        let payload = bytes - HEADER_BYTES;
+        let (mut hasher, mut done) = (crc32fast::Hasher::new(), 0);
+        while done < payload {
+            let piece = usize::try_from(payload - done).map_or(PIECE, |left| left.min(PIECE));
+            hasher.update(&zeros[..piece]);
+            let offset = self.geometry.offset_of(at) + HEADER_BYTES + done;
+            file.write_at(&zeros[..piece], offset).at(DiskCall::Write, self.disk.path(), name)?;
+            done += piece as u64;
+        }
+        let checksum = hasher.finalize() ^ self.salt.payload_salt(at);
+        let payload = u32::try_from(payload).expect("a segment has at most 4 GiB");
+        self.write_record_header(file, name, at, RecordKind::Pad, payload, checksum)
+    }
+
+    fn write_start(&self, file: &D::File, name: &str, at: Lsn, chain: Chain) -> Result<(), RepairError> {
+        let payload = chain.encode();
+        let offset = self.geometry.offset_of(at) + HEADER_BYTES;
+        file.write_at(&payload, offset).at(DiskCall::Write, self.disk.path(), name)?;
+        let checksum = self.salt.payload_checksum(at, &payload);
+        self.write_record_header(file, name, at, RecordKind::SegmentStart, 16, checksum)
+    }
+
+    fn write_record_header(
+        &self,
+        file: &D::File,
+        name: &str,
+        lsn: Lsn,
+        kind: RecordKind,
+        payload_bytes: u32,
+        payload_checksum: u32,
+    ) -> Result<(), RepairError> {
+        let epoch = self.now.history.epoch_at(lsn).expect("damage lies where the history has an epoch");
+        let header = RecordHeader { lsn, epoch, kind, lag: Lag::UNKNOWN, payload_bytes, payload_checksum };
+        let bytes = header.encode(&self.salt.key(epoch));
+        Ok(file.write_at(&bytes, self.geometry.offset_of(lsn)).at(DiskCall::Write, self.disk.path(), name)?)
+    }
+
+    /// Makes each segment-start record from the one behind `from` on say what the records before it give.
+    fn chain_on(&self, from: Lsn, cut: Option<Lsn>) -> Result<(), RepairError> {
+        let geometry = self.geometry;
+        let shape = Shape { geometry, log_id: self.now.log_id, history: self.now.history.clone() };
+        let trimmed = geometry.normalize(self.now.trimmed);
+        let mut number = geometry.segment_of(from).saturating_sub(1).max(geometry.segment_of(trimmed));
+        let (mut expected, mut open): (Option<Chain>, _) = (None, None);
+        loop {
+            let first = geometry.first_record(number).max(trimmed);
+            if cut.is_some_and(|cut| first >= cut) {
+                return Ok(());
+            }
+            if let Some(chain) = self.chain_at(first, expected)
+                && geometry.is_first_record(first)
+                && !self.set_chain(first, chain)?
+            {
+                return Ok(());
+            }
+            let mut files = Files::new(self.disk, geometry, &mut open);
+            let mut scan = Scan::new(shape.clone(), first, expected).flat();
+            while geometry.segment_of(scan.at()) == number {
+                match scan.step(&mut files) {
+                    Ok(Step::Record(_)) => {}
+                    // The end; if it is none, whoever looks next says so.
+                    Ok(Step::Stop(_)) => return Ok(()),
+                    Err(ScanError::Image { error, .. }) => return Err(error.into()),
+                    Err(ScanError::Memory { lsn, bytes }) => {
+                        return Err(crate::open::OpenError::Memory { lsn, bytes }.into());
+                    }
+                }
+            }
+            expected = scan.chain();
+            number += 1;
+        }
+    }
+
+    /// The chain before the record at a segment's start.
+    fn chain_at(&self, first: Lsn, expected: Option<Chain>) -> Option<Chain> {
+        let begins = self.now.history.entries().iter().find(|entry| entry.start == first);
+        begins.map(|entry| Chain::begin(&self.salt.key(entry.epoch), first)).or(expected)
+    }
+
+    /// Makes a segment-start record say this. `false`: there is none, the log has ended.
+    fn set_chain(&self, first: Lsn, chain: Chain) -> Result<bool, RepairError> {
+        let name = names::segment(self.geometry, self.geometry.segment_of(first));
+        let file = match self.disk.open(&name, Access::ReadWrite) {
+            Ok(file) => file,
+            Err(Errno::NOENT) => return Ok(false),
+            Err(errno) => {
+                return Err(DiskError { call: DiskCall::Open, file: self.disk.path().join(&name), errno }.into());
+            }
+        };
+        let offset = self.geometry.offset_of(first);
+        let (mut bytes, mut payload) = ([0; 32], [0; 16]);
+        file.read_at(&mut bytes, offset).at(DiskCall::Read, self.disk.path(), &name)?;
+        file.read_at(&mut payload, offset + HEADER_BYTES).at(DiskCall::Read, self.disk.path(), &name)?;
+        let key = self.now.history.epoch_at(first).map(|epoch| self.salt.key(epoch));
+        let found = key.and_then(|key| RecordHeader::decode(&bytes, first, self.geometry.room(first), &key).ok());
+        let found = found.filter(|header| header.kind == RecordKind::SegmentStart);
+        // Half of it may have been written when a repair before this one was cut short: the header says what it is.
+        let is_ours = key.is_some_and(|key| bytes[..8] == key.publish_word(first).to_le_bytes());
+        if found.is_none() && !is_ours {
+            return Ok(false);
+        }
+        let checksum = self.salt.payload_checksum(first, &payload);
+        let is_whole = found.is_some_and(|header| header.payload_checksum == checksum);
+        if !is_whole || Chain::decode(&payload) != Some(chain) {
+            self.write_start(&file, &name, first, chain)?;
+            sync(self.disk, &file, &name)?;
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,365 @@
+//! Repairing the folder of a log that nobody has open, by order of whoever operates it: `windlass log repair`. DESIGN.md section 6.4.
+//!
+//! ```text
+//!  lock → look: superblock, files, every record → (dry run: say so, and nothing else)
+//!       → quarantine: what is going to change is copied, with a note, and flushed → orders.begun
+//!       → mend the superblock's copy, headers → fill what is given up with pads, make the chain right → cut → flush
+//!       → orders.begun becomes orders.done → look again
+//! ```
+//!
+//! Invariants:
+//!
+//! * nothing is changed in the log before what was there is durable in the quarantine, with a note that says what it is (kind 3);
+//! * nothing that was on the medium is given up but by an order that names its range;
+//! * a crash at any call leaves the log as it was, or repaired, or in between with `orders.begun` in the quarantine, from which the next repair goes on to the same end.
+
+mod fill;
+mod quarantine;
+mod survey;
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::path::PathBuf;
+
+use windlass_log::{HistoryError, Holder, Lsn, Row, SEGMENT_START_BYTES, StopReason, SuperblockEncodeError};
+
+pub use self::survey::Tally;
+
+use self::fill::Fill;
+use self::quarantine::Quarantine;
+use self::survey::{Mended, Survey};
+use crate::disk::{Access, Disk, DiskFile, Locked};
+use crate::error::{At, DiskCall, DiskError};
+use crate::examine::{Identified, header_of, holder_of, identify};
+use crate::folder;
+use crate::names;
+use crate::open::{BadHeader, OpenError, destroy_torn};
+use crate::open_cut::cut_locked;
+use crate::open_damaged::is_mendable;
+use crate::options::{Options, UnsafeFilesystem};
+use crate::scrub::{Damage, mend_header};
+use crate::store::Store;
+use crate::superblock;
+
+/// What a repair may do.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct RepairOrders {
+    /// Look, and change nothing.
+    pub dry_run: bool,
+    /// The damaged ranges to give up, each as a repair has named it. Only all of them, or none.
+    pub give_up: Vec<Range<Lsn>>,
+    /// See [`UnsafeFilesystem`].
+    pub unsafe_filesystem: UnsafeFilesystem,
+    /// What time it is, in seconds since 1970, for the note.
+    pub at_s: u64,
+}
+
+/// Something amiss in a folder, in the order in which it is looked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Finding {
+    /// A repair before was cut short; this one goes on with it first.
+    Interrupted,
+    /// A copy of the superblock is damaged or older than the other one: it is written again from that.
+    SuperblockCopy {
+        /// 0 or 1.
+        copy: usize,
+    },
+    /// A segment's header is damaged; everything in it is known, so it is written again.
+    SegmentHeader {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong.
+        cause: BadHeader,
+    },
+    /// A file with a segment's name has another length: taken into quarantine where its range is given up, or where peers have it.
+    Misfit {
+        /// The file.
+        file: PathBuf,
+        /// Its length.
+        len_bytes: u64,
+    },
+    /// The log ends in a torn record: cut.
+    Torn {
+        /// Where.
+        lsn: Lsn,
+        /// What is wrong there.
+        reason: StopReason,
+    },
+    /// Something that was on the medium is lost.
+    Damaged(Damage),
+}
+
+/// What a repair came to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Repaired {
+    /// What was amiss.
+    pub findings: Vec<Finding>,
+    /// What is whole.
+    pub kept: Tally,
+    /// The first LSN of the log.
+    pub trimmed: Lsn,
+    /// Where the whole log ends, as far as it can be told.
+    pub tail: Lsn,
+    /// Whose log it is.
+    pub holder: Holder,
+    /// What was given up now: nothing of it can be read any more.
+    pub given_up: Vec<Range<Lsn>>,
+    /// Damage that is still there: no order named it, or it is a member's, whose peers have it.
+    pub left: Vec<Range<Lsn>>,
+    /// The files in the quarantine's folder that this repair has made.
+    pub quarantined: Vec<String>,
+}
+
+/// Why a log was not repaired. What was changed until then is in the quarantine as it was, and the next repair goes on.
+#[derive(Debug, thiserror::Error)]
+pub enum RepairError {
+    /// There is no log, it is in use, its superblock is lost, or a file is another log's: the error says what to do.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The log does not fit its superblock: that is from another time than the segments. Restore the folder from a copy, or salvage what is readable.
+    #[error("the superblock does not fit the log ({row:?} at LSN {lsn}): restore the folder from a copy, or salvage what is readable")]
+    Unfit {
+        /// The row of the decision table.
+        row: Row,
+        /// Where.
+        lsn: Lsn,
+    },
+    /// Too much is damaged to be listed: salvage what is readable.
+    #[error("more than {ranges} ranges are damaged: salvage what is readable")]
+    TooMuch {
+        /// As many as were counted.
+        ranges: usize,
+    },
+    /// What was ordered to be given up is not what is damaged: a dry run names it. Nothing was changed.
+    #[error("LSNs {} to {} were to be given up, and are not what is damaged: a dry run names it", range.start, range.end)]
+    NotDamaged {
+        /// What was ordered.
+        range: Range<Lsn>,
+    },
+    /// A member's log is not given up: its peers have what it lost. Nothing was changed.
+    #[error("the log belongs to a member of a group, whose peers have what it lost: nothing is given up, start the member")]
+    Member,
+    /// The quarantine's note of an interrupted repair can't be read: something else has been at it.
+    #[error("{}: not a note of a repair: something else has been at the quarantine", file.display())]
+    Note {
+        /// The note.
+        file: PathBuf,
+    },
+    /// The superblock has no room for another epoch.
+    #[error(transparent)]
+    History(#[from] HistoryError),
+    /// The superblock can't hold what it held: a defect.
+    #[error(transparent)]
+    Encode(#[from] SuperblockEncodeError),
+    /// A system call failed; repair again.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+}
+
+impl<D: Disk> Store<D> {
+    /// Looks at a folder that nobody has open, and brings the log in it back to opening as far as the orders let it. See the module.
+    ///
+    /// # Errors
+    ///
+    /// [`RepairError`].
+    pub fn repair(disk: &D, quarantine: &dyn Fn() -> Result<D, DiskError>, orders: &RepairOrders) -> Result<Repaired, RepairError> {
+        drop(identify(disk, Access::Read, None)?);
+        // Not by the ways of an opener, which writes down who it is.
+        let _lock = match disk.lock().at(DiskCall::Lock, disk.path(), "")? {
+            Locked::Held(lock) => lock,
+            Locked::Busy => {
+                let (folder, holder) = (disk.path().to_path_buf(), folder::read_owner(disk));
+                return Err(OpenError::InUse { folder, holder }.into());
+            }
+        };
+        if let Err(filesystem) = folder::check_filesystem(disk, orders.unsafe_filesystem)? {
+            let folder = disk.path().to_path_buf();
+            return Err(OpenError::Filesystem { folder, filesystem }.into());
+        }
+        if orders.dry_run {
+            return Ok(look(disk, &folder_of(disk, quarantine)?)?.0);
+        }
+        repair_locked(disk, quarantine, orders)
+    }
+}
+
+/// The quarantine, if there is one: a dry run makes none.
+fn folder_of<D: Disk>(disk: &D, quarantine: &dyn Fn() -> Result<D, DiskError>) -> Result<Option<D>, DiskError> {
+    let entries = disk.list().at(DiskCall::List, disk.path(), "")?;
+    if entries.iter().any(|entry| entry.name == names::QUARANTINE) { quarantine().map(Some) } else { Ok(None) }
+}
+
+/// What is to be done beside what the report says.
+struct Plan {
+    stale: Option<usize>,
+    headers: BTreeSet<u64>,
+    misfits: BTreeSet<u64>,
+    survey: Survey,
+}
+
+fn look<D: Disk>(disk: &D, quarantine: &Option<D>) -> Result<(Repaired, Plan), RepairError> {
+    let Identified { now, geometry, copies, .. } = identify(disk, Access::Read, None)?;
+    let listing = folder::list(disk)?;
+    if let Some(base) = listing.no_files.iter().min() {
+        let file = disk.path().join(names::segment_at(*base));
+        return Err(OpenError::SegmentNoFile { file, base: *base }.into());
+    }
+    let mut findings = Vec::new();
+    if let Some(quarantine) = quarantine
+        && quarantine::begun(quarantine)?.is_some()
+    {
+        findings.push(Finding::Interrupted);
+    }
+    let stale = copies.stale(&now);
+    findings.extend(stale.map(|copy| Finding::SuperblockCopy { copy }));
+    let (mut headers, mut misfits) = (BTreeSet::new(), BTreeSet::new());
+    for (base, len_bytes) in &listing.segments {
+        let (number, file) = (geometry.segment_of(*base), disk.path().join(names::segment_at(*base)));
+        if geometry.offset_of(*base) != 0 || *len_bytes != geometry.segment_bytes() {
+            findings.push(Finding::Misfit { file, len_bytes: *len_bytes });
+            misfits.insert(number);
+            continue;
+        }
+        match header_of(disk, geometry, number, now.log_id)? {
+            Ok(()) => {}
+            // Ahead of the log, where a header may not have got there.
+            Err(BadHeader::Unreadable(windlass_log::SegmentHeaderError::Blank))
+                if geometry.first_record(number) >= now.persisted => {}
+            Err(cause) if is_mendable(&cause) => {
+                findings.push(Finding::SegmentHeader { file, cause });
+                headers.insert(number);
+            }
+            Err(cause) => return Err(OpenError::SegmentHeader { file, base: *base, cause }.into()),
+        }
+    }
+    let mut file = None;
+    let mut image = Mended::new(disk, geometry, now.log_id, &misfits, &headers, &mut file);
+    let survey = survey::survey(&mut image, &now, geometry, disk.path())?;
+    findings.extend(survey.torn.as_ref().map(|stop| Finding::Torn { lsn: stop.lsn, reason: stop.reason }));
+    findings.extend(survey.damage.iter().cloned().map(Finding::Damaged));
+    let left = survey.damage.iter().map(|damage| damage.start..damage.end).collect();
+    let repaired = Repaired {
+        findings,
+        kept: survey.kept,
+        trimmed: now.trimmed,
+        tail: survey.tail,
+        holder: holder_of(&now),
+        given_up: Vec::new(),
+        left,
+        quarantined: Vec::new(),
+    };
+    Ok((repaired, Plan { stale, headers, misfits, survey }))
+}
+
+fn repair_locked<D: Disk>(
+    disk: &D,
+    quarantine: &dyn Fn() -> Result<D, DiskError>,
+    orders: &RepairOrders,
+) -> Result<Repaired, RepairError> {
+    let before = folder_of(disk, quarantine)?;
+    if let Some(folder) = &before
+        && let Some(begun) = quarantine::begun(folder)?
+    {
+        act(disk, &begun.fill, orders)?;
+        begun.done(folder)?;
+    }
+    let (mut repaired, plan) = look(disk, &before)?;
+    let is_member = repaired.holder == Holder::Member;
+    if is_member && !orders.give_up.is_empty() {
+        return Err(RepairError::Member);
+    }
+    if let Some(range) = orders.give_up.iter().find(|range| !repaired.left.contains(range)) {
+        return Err(RepairError::NotDamaged { range: range.clone() });
+    }
+    let gives_up = !repaired.left.is_empty() && repaired.left.iter().all(|range| orders.give_up.contains(range));
+    let takes_misfits = !plan.misfits.is_empty() && (is_member || gives_up || repaired.left.is_empty());
+    let torn = plan.survey.torn.filter(|_| repaired.left.is_empty() || gives_up);
+    if plan.stale.is_none() && plan.headers.is_empty() && !takes_misfits && torn.is_none() && !gives_up {
+        return Ok(repaired);
+    }
+    let Identified { now, geometry, file, .. } = identify(disk, Access::ReadWrite, None)?;
+    let mut kept = Quarantine::new(disk, quarantine()?, orders.at_s)?;
+    if let Some(copy) = plan.stale {
+        let bytes = superblock::COPY_BYTES;
+        let why = "a damaged or older copy of the superblock, before it was written again from the other one";
+        kept.range(names::SUPERBLOCK, copy as u64 * bytes, bytes, None, why)?;
+    }
+    for number in &plan.headers {
+        let why = "the damaged header of a segment, before it was written again";
+        kept.range(&names::segment(geometry, *number), 0, windlass_log::SEGMENT_HEADER_BYTES, None, why)?;
+    }
+    if takes_misfits {
+        for number in &plan.misfits {
+            let name = names::segment(geometry, *number);
+            let len = folder::list(disk)?.segments.get(&geometry.base(*number)).copied().unwrap_or(0);
+            kept.range(&name, 0, len, None, "a file of another length than a segment's, taken out of the log")?;
+        }
+    }
+    if let Some(stop) = &torn {
+        let end = geometry.base(geometry.segment_of(stop.lsn) + 1);
+        let why = format!("the torn end of the log, before it was cut: {}", stop.reason);
+        kept.log_range(geometry, stop.lsn..end, &why)?;
+    }
+    let mut fill = Fill::default();
+    if gives_up {
+        for damage in &plan.survey.damage {
+            let why = format!("a damaged range, given up by order: {}", damage.reason);
+            kept.log_range(geometry, damage.start..damage.end, &why)?;
+        }
+        // Behind what is given up the chain comes to speak of the filler.
+        let first = plan.survey.damage.iter().map(|damage| geometry.segment_of(damage.start)).min().unwrap_or(0);
+        for number in first + 1..=geometry.segment_of(repaired.tail) {
+            let (at, why) = (geometry.first_record(number), "a segment-start record, whose chain may change");
+            let end = Lsn(at.0 + SEGMENT_START_BYTES);
+            let offset = geometry.offset_of(at);
+            kept.range(&names::segment(geometry, number), offset, SEGMENT_START_BYTES, Some(at..end), why)?;
+        }
+        fill.cut = plan.survey.cut;
+        let interior = plan.survey.damage.iter().filter(|damage| damage.is_whole_behind);
+        fill.ranges = interior.map(|damage| damage.start..damage.end).collect();
+    }
+    fill.misfits = if takes_misfits { plan.misfits.iter().copied().collect() } else { Vec::new() };
+    fill.torn = torn.as_ref().map(|stop| stop.lsn);
+    repaired.quarantined = kept.begin(&fill)?;
+    if let Some(copy) = plan.stale {
+        superblock::mend(disk, &file, copy, &now.encode()?)?;
+    }
+    for number in &plan.headers {
+        mend_header(disk, geometry, *number, fill::header(geometry, now.log_id, *number))?;
+    }
+    act(disk, &fill, orders)?;
+    kept.done()?;
+    let given_up = if gives_up { std::mem::take(&mut repaired.left) } else { Vec::new() };
+    let (after, _) = look(disk, &None)?;
+    repaired = Repaired { given_up, left: after.left, kept: after.kept, tail: after.tail, ..repaired };
+    Ok(repaired)
+}
+
+/// Does what is noted in the quarantine; may be done again.
+fn act<D: Disk>(disk: &D, fill: &Fill, orders: &RepairOrders) -> Result<(), RepairError> {
+    let Identified { now, geometry, .. } = identify(disk, Access::Read, None)?;
+    for number in &fill.misfits {
+        let name = names::segment(geometry, *number);
+        let listed = folder::list(disk)?.segments.get(&geometry.base(*number)).copied();
+        if listed.is_some_and(|len| len != geometry.segment_bytes()) {
+            disk.remove(&name).at(DiskCall::Remove, disk.path(), &name)?;
+        }
+    }
+    disk.sync_folder().at(DiskCall::SyncFolder, disk.path(), "")?;
+    fill::fill(disk, &now, geometry, fill)?;
+    if let Some(lsn) = fill.torn {
+        destroy_torn(disk, geometry, lsn)?;
+    }
+    if let Some(lsn) = fill.cut
+        && now.history.last().is_none_or(|last| last.start != lsn)
+    {
+        let options = Options { unsafe_filesystem: orders.unsafe_filesystem, ..Options::default() };
+        cut_locked(disk, &options, lsn)?;
+    }
+    Ok(())
+}
+
+/// Flushes a file of the log.
+fn sync<D: Disk>(disk: &D, file: &D::File, name: &str) -> Result<(), DiskError> {
+    file.sync().at(DiskCall::Sync, disk.path(), name)
+}

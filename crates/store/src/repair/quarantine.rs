@@ -1,0 +1,231 @@
+//! The quarantine: a folder with copies of what a repair changes or takes out, a note for people, and the orders for a repair that goes on after a crash.
+//!
+//! ```text
+//! 0001-0000000000010000.segment-0x7530-96   bytes as they were: of which file, from which offset, how many
+//! 0001.json                                  what, from where, when, why
+//! 0001.begun                                 what is being done to the log; renamed to 0001.done once that is durable
+//! ```
+
+use std::fmt::Write as _;
+use std::ops::Range;
+
+use windlass_log::{Geometry, Lsn, SEGMENT_HEADER_BYTES};
+
+use super::RepairError;
+use super::fill::Fill;
+use crate::disk::{Access, Disk, DiskFile, Errno};
+use crate::error::{At, DiskCall, DiskError};
+use crate::names;
+
+const PIECE: usize = 64 << 10;
+
+/// One repair's share of the quarantine.
+pub(super) struct Quarantine<'a, D: Disk> {
+    log: &'a D,
+    folder: D,
+    number: u32,
+    at_s: u64,
+    files: Vec<String>,
+    entries: String,
+}
+
+/// A repair that was cut short.
+pub(super) struct Begun {
+    number: u32,
+    pub(super) fill: Fill,
+}
+
+fn begun_name(number: u32) -> String {
+    format!("{number:04}.begun")
+}
+
+/// Numbers of files in the quarantine that end so.
+fn numbers<D: Disk>(folder: &D) -> Result<Vec<(u32, bool)>, DiskError> {
+    let entries = folder.list().at(DiskCall::List, folder.path(), "")?;
+    let number = |name: &str| name.get(..4).and_then(|digits| digits.parse().ok());
+    Ok(entries.iter().filter_map(|e| Some((number(&e.name)?, e.name.ends_with(".begun")))).collect())
+}
+
+/// The repair that was cut short, if there is one.
+pub(super) fn begun<D: Disk>(folder: &D) -> Result<Option<Begun>, RepairError> {
+    let Some((number, _)) = numbers(folder)?.into_iter().find(|(_, is_begun)| *is_begun) else {
+        return Ok(None);
+    };
+    let name = begun_name(number);
+    let file = folder.open(&name, Access::Read).at(DiskCall::Open, folder.path(), &name)?;
+    let len = file.len_bytes().at(DiskCall::Stat, folder.path(), &name)?;
+    let note = || RepairError::Note { file: folder.path().join(&name) };
+    let mut bytes = vec![0; usize::try_from(len.min(1 << 20)).map_err(|_| note())?];
+    let count = file.read_at(&mut bytes, 0).at(DiskCall::Read, folder.path(), &name)?;
+    let text = std::str::from_utf8(&bytes[..count]).map_err(|_| note())?;
+    let fill = parse(text).ok_or_else(note)?;
+    Ok(Some(Begun { number, fill }))
+}
+
+/// The orders as lines; the last one is `end`, so that a file that was cut short is none.
+fn parse(text: &str) -> Option<Fill> {
+    let mut fill = Fill::default();
+    let mut is_whole = false;
+    for line in text.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        let number = |at: usize| words.get(at)?.parse::<u64>().ok();
+        match *words.first()? {
+            "give-up" => fill.ranges.push(Lsn(number(1)?)..Lsn(number(2)?)),
+            "cut" => fill.cut = Some(Lsn(number(1)?)),
+            "misfit" => fill.misfits.push(number(1)?),
+            "torn" => fill.torn = Some(Lsn(number(1)?)),
+            "end" => is_whole = true,
+            _ => return None,
+        }
+    }
+    is_whole.then_some(fill)
+}
+
+fn text_of(fill: &Fill) -> String {
+    let mut text = String::new();
+    for range in &fill.ranges {
+        // Writing to a String can't fail; nor below.
+        let _ = writeln!(text, "give-up {} {}", range.start.0, range.end.0);
+    }
+    for number in &fill.misfits {
+        let _ = writeln!(text, "misfit {number}");
+    }
+    if let Some(lsn) = fill.torn {
+        let _ = writeln!(text, "torn {}", lsn.0);
+    }
+    if let Some(lsn) = fill.cut {
+        let _ = writeln!(text, "cut {}", lsn.0);
+    }
+    text + "end\n"
+}
+
+impl Begun {
+    pub(super) fn done<D: Disk>(&self, folder: &D) -> Result<(), DiskError> {
+        finish(folder, self.number)
+    }
+}
+
+fn finish<D: Disk>(folder: &D, number: u32) -> Result<(), DiskError> {
+    let (from, to) = (begun_name(number), format!("{number:04}.done"));
+    folder.rename(&from, &to).at(DiskCall::Rename, folder.path(), &to)?;
+    folder.sync_folder().at(DiskCall::SyncFolder, folder.path(), "")
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', " ")
+}
+
+impl<'a, D: Disk> Quarantine<'a, D> {
+    pub(super) fn new(log: &'a D, folder: D, at_s: u64) -> Result<Quarantine<'a, D>, DiskError> {
+        let number = numbers(&folder)?.into_iter().map(|(number, _)| number).max().unwrap_or(0) + 1;
+        Ok(Quarantine { log, folder, number, at_s, files: Vec::new(), entries: String::new() })
+    }
+
+    /// Copies a part of a file. What is not there any more, or can't be read, is said so in the note.
+    pub(super) fn range(
+        &mut self,
+        name: &str,
+        offset: u64,
+        bytes: u64,
+        lsns: Option<Range<Lsn>>,
+        why: &str,
+    ) -> Result<(), DiskError> {
+        let copy = format!("{:04}-{name}-{offset:#x}-{bytes}", self.number);
+        let copied = match self.log.open(name, Access::Read) {
+            Ok(from) => self.copy(&from, name, &copy, offset, bytes)?,
+            Err(Errno::NOENT) => 0,
+            Err(errno) => return Err(errno).at(DiskCall::Open, self.log.path(), name),
+        };
+        if !self.entries.is_empty() {
+            self.entries.push_str(",\n");
+        }
+        let lsns = lsns.map_or_else(String::new, |lsns| {
+            format!("\"lsn_start\": {}, \"lsn_end\": {}, ", lsns.start.0, lsns.end.0)
+        });
+        let kept = if copied > 0 { format!("\"{copy}\"") } else { "null".to_owned() };
+        // Writing to a String can't fail.
+        let _ = write!(
+            self.entries,
+            "    {{\"file\": \"{}\", \"offset\": {offset}, \"bytes\": {bytes}, {lsns}\"kept_in\": {kept}, \"kept_bytes\": {copied}, \"why\": \"{}\"}}",
+            escaped(name),
+            escaped(why)
+        );
+        Ok(())
+    }
+
+    /// Copies a part of the log, segment by segment.
+    pub(super) fn log_range(&mut self, geometry: Geometry, lsns: Range<Lsn>, why: &str) -> Result<(), DiskError> {
+        let mut at = lsns.start;
+        while at < lsns.end {
+            let number = geometry.segment_of(at);
+            let end = lsns.end.min(geometry.base(number + 1));
+            // A header page belongs to nothing in the log, and may be what is damaged.
+            let offset = geometry.offset_of(at);
+            let offset = if offset == SEGMENT_HEADER_BYTES { 0 } else { offset };
+            let bytes = end.0 - geometry.base(number).0 - offset;
+            self.range(&names::segment(geometry, number), offset, bytes, Some(at..end), why)?;
+            at = geometry.normalize(end);
+        }
+        Ok(())
+    }
+
+    fn copy(&mut self, from: &D::File, name: &str, copy: &str, offset: u64, bytes: u64) -> Result<u64, DiskError> {
+        let folder = self.folder.path().to_path_buf();
+        match self.folder.remove(copy) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(errno) => return Err(errno).at(DiskCall::Remove, &folder, copy),
+        }
+        let to = self.folder.create(copy).at(DiskCall::Create, &folder, copy)?;
+        let (mut piece, mut done) = (vec![0; PIECE], 0);
+        while done < bytes {
+            let want = usize::try_from(bytes - done).map_or(PIECE, |left| left.min(PIECE));
+            let count =
+                from.read_at(&mut piece[..want], offset + done).at(DiskCall::Read, self.log.path(), name)?;
+            if count == 0 {
+                break;
+            }
+            to.write_at(&piece[..count], done).at(DiskCall::Write, &folder, copy)?;
+            done += count as u64;
+        }
+        to.sync().at(DiskCall::Sync, &folder, copy)?;
+        self.files.push(copy.to_owned());
+        Ok(done)
+    }
+
+    /// Everything is copied: the note, and the orders, after which the log may be changed. The names of this repair's files.
+    pub(super) fn begin(&mut self, fill: &Fill) -> Result<Vec<String>, DiskError> {
+        let note = format!("{:04}.json", self.number);
+        let text = format!(
+            "{{\n  \"log\": \"{}\",\n  \"at_seconds_since_1970\": {},\n  \"kept\": [\n{}\n  ]\n}}\n",
+            escaped(&self.log.path().display().to_string()),
+            self.at_s,
+            self.entries
+        );
+        self.write(&note, &text)?;
+        // The note and the copies have their names before the orders have theirs.
+        self.folder.sync_folder().at(DiskCall::SyncFolder, self.folder.path(), "")?;
+        self.log.sync_folder().at(DiskCall::SyncFolder, self.log.path(), "")?;
+        let temporary = format!("{:04}.orders", self.number);
+        self.write(&temporary, &text_of(fill))?;
+        let name = begun_name(self.number);
+        self.folder.rename(&temporary, &name).at(DiskCall::Rename, self.folder.path(), &name)?;
+        self.folder.sync_folder().at(DiskCall::SyncFolder, self.folder.path(), "")?;
+        Ok(std::mem::take(&mut self.files))
+    }
+
+    fn write(&mut self, name: &str, text: &str) -> Result<(), DiskError> {
+        let folder = self.folder.path().to_path_buf();
+        let file = self.folder.create(name).at(DiskCall::Create, &folder, name)?;
+        file.write_at(text.as_bytes(), 0).at(DiskCall::Write, &folder, name)?;
+        file.sync().at(DiskCall::Sync, &folder, name)?;
+        if !name.ends_with(".orders") {
+            self.files.push(name.to_owned());
+        }
+        Ok(())
+    }
+
+    /// The log is repaired, durably.
+    pub(super) fn done(&self) -> Result<(), DiskError> {
+        finish(&self.folder, self.number)
+    }
+}
