@@ -941,6 +941,122 @@ fn messages_speak_of_this_command() {
     }
 }
 
+/// What `repair` and `salvage` say of one damaged record with others around it, word for word; what they keep; and that nothing is deleted (kind 3).
+#[test]
+fn repair_and_salvage_keep_what_is_whole_around_a_damage_and_name_what_is_lost() {
+    let (place, starts) = damaged_in_the_only_segment();
+    let (lost, behind, end) = (starts[2], starts[3], starts[4]);
+    let log = place.log();
+    let before = std::fs::read(place.segment(0)).unwrap();
+    let out = |args: &[&str], status: i32| {
+        let output = place.run(args, b"");
+        assert_eq!(
+            output.status.code(),
+            Some(status),
+            "{args:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    // Salvage first: it changes nothing.
+    let to = place.folder.path().join("salvaged").into_os_string().into_string().unwrap();
+    let files = snapshot(&log);
+    let (said, why) = out(&["salvage", "LOG", "--to", &to], DAMAGE);
+    assert!(snapshot(&log) == files, "the damaged log is as it was");
+    let lines: Vec<&str> = said.lines().collect();
+    assert!(lines[0].starts_with(&format!("lost: LSNs {lost} to {behind}: ")), "{said}");
+    assert_eq!(lines[1], format!("salvaged: 3 records, 15 payload bytes, of LSNs 4096 to {end}, into {to}"));
+    assert_eq!(lines[2], format!("lost: 1 ranges, {} bytes", behind - lost));
+    assert!(why.contains("not everything was readable"), "{why}");
+    assert_eq!(place.ok(&["read", &to], b""), b"first\nsecond\nlast\n");
+    assert!(
+        out(&["salvage", "LOG", "--to", &to], REFUSED).1.contains("append to it, or name another folder")
+    );
+
+    let (said, why) = out(&["repair", "LOG", "--dry-run"], DAMAGE);
+    let lines: Vec<&str> = said.lines().collect();
+    let file = place.segment(0);
+    let found = format!("found: {}: damage from LSN {lost} to {behind}, offset {lost}: ", file.display());
+    assert!(lines[0].starts_with(&found), "{said}");
+    assert_eq!(
+        lines[1],
+        format!("kept: 3 records in {} bytes, LSNs 4096 to {end}", end - 4096 - (behind - lost))
+    );
+    assert_eq!(lines[2], "given up: 0 ranges, 0 bytes");
+    assert_eq!(lines[3], format!("left: 1 ranges, {} bytes", behind - lost));
+    let order = format!("--give-up {lost}..{behind}");
+    assert!(why.contains(&format!("windlass log repair {} {order}`", log.display())), "{why}");
+    assert!(snapshot(&log) == files, "a dry run changes nothing");
+    let json = out(&["repair", "LOG", "--dry-run", "--json"], DAMAGE).0;
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["findings"][0]["kind"], "damage");
+    assert_eq!(
+        (json["left"][0]["start"].as_u64(), json["left"][0]["end"].as_u64()),
+        (Some(lost), Some(behind))
+    );
+    // Without an order, or with another, what is lost is not given up.
+    out(&["repair", "LOG"], DAMAGE);
+    let other = format!("{lost}..{end}");
+    assert!(out(&["repair", "LOG", "--give-up", &other], REFUSED).1.contains("not what is damaged"));
+    assert_eq!(std::fs::read(&file).unwrap(), before);
+
+    let range = format!("{lost}..{behind}");
+    let (said, _) = out(&["repair", "LOG", "--give-up", &range], 0);
+    assert!(
+        said.contains(&format!("given up: 1 ranges, {} bytes\nleft: 0 ranges, 0 bytes\n", behind - lost)),
+        "{said}"
+    );
+    place.ok(&["verify", "LOG", "--mode", "strict"], b"");
+    assert_eq!(place.ok(&["read", "LOG"], b""), b"first\nsecond\nlast\n");
+    place.append(b"goes on\n");
+    assert_eq!(place.ok(&["read", "LOG"], b""), b"first\nsecond\nlast\ngoes on\n");
+    // What was there is kept, byte for byte, with a note.
+    let kept = log.join("quarantine");
+    let copy = kept.join(format!("0001-{:016x}.segment-{lost:#x}-{}", 0, behind - lost));
+    let (from, to) = (usize::try_from(lost).unwrap(), usize::try_from(behind).unwrap());
+    assert!(std::fs::read(copy).unwrap() == before[from..to]);
+    let note = std::fs::read_to_string(kept.join("0001.json")).unwrap();
+    let note: serde_json::Value = serde_json::from_str(&note).unwrap();
+    assert_eq!(note["kept"][0]["lsn_start"].as_u64(), Some(lost), "{note}");
+    assert!(note["kept"][0]["why"].as_str().unwrap().starts_with("a damaged range, given up by order: "));
+    assert!(out(&["repair", "LOG", "--dry-run"], 0).0.starts_with("found: nothing amiss\n"));
+}
+
+#[test]
+fn repair_mends_what_loses_nothing_without_being_told_and_refuses_a_folder_in_use() {
+    let place = Place::with_log();
+    place.append(b"one\ntwo\n");
+    let superblock = place.log().join("superblock");
+    let mut bytes = std::fs::read(&superblock).unwrap();
+    bytes[70] ^= 1;
+    std::fs::write(&superblock, bytes).unwrap();
+    let said = place.fails(&["repair", "LOG", "--dry-run"], b"", TORN);
+    assert!(said.contains("nothing durable is lost"), "{said}");
+    let elsewhere = place.folder.path().join("kept").into_os_string().into_string().unwrap();
+    let said = place.ok(&["repair", "LOG", "--quarantine", &elsewhere], b"");
+    let said = String::from_utf8(said).unwrap();
+    assert!(said.starts_with("found: copy 0 of the superblock is damaged or older"), "{said}");
+    assert!(said.contains(&format!("kept as it was in {elsewhere}: 2 files")), "{said}");
+    place.ok(&["repair", "LOG", "--dry-run"], b"");
+    let to = place.folder.path().join("new").into_os_string().into_string().unwrap();
+    place.ok(&["salvage", "LOG", "--to", &to], b"");
+
+    let mut running = place.command(&["append", "LOG", "--file", "-"]);
+    let mut running = running.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    running.stdin.as_mut().unwrap().write_all(b"three\n").unwrap();
+    let mut answer = String::new();
+    BufReader::new(running.stdout.as_mut().unwrap()).read_line(&mut answer).unwrap();
+    let other = place.folder.path().join("other").into_os_string().into_string().unwrap();
+    for args in [&["repair", "LOG"][..], &["repair", "LOG", "--dry-run"], &["salvage", "LOG", "--to", &other]]
+    {
+        place.fails(args, b"", IN_USE);
+    }
+    drop(running.stdin.take());
+    assert!(running.wait().unwrap().success());
+    let said = place.fails(&["repair", "LOG", "--give-up", "9"], b"", USAGE);
+    assert!(said.contains("START..END"), "{said}");
+}
+
 #[test]
 fn the_readmes_synopsis_names_every_option_and_no_other() {
     let readme = include_str!("../../../README.md");
@@ -966,5 +1082,5 @@ fn the_readmes_synopsis_names_every_option_and_no_other() {
         assert_eq!(options(line), known, "{subcommand}");
         subcommands += 1;
     }
-    assert_eq!(subcommands, 7);
+    assert_eq!(subcommands, 9);
 }

@@ -97,7 +97,10 @@ impl<D: Disk> Image for Files<'_, D> {
             (Err(Errno::IO), Some(unreadable)) => read_pages::<D>(file, offset, into, |page| {
                 let base = self.geometry.base(number).0;
                 let range = Lsn(base + page.start)..Lsn(base + page.end);
-                match unreadable.iter_mut().find(|known| known.start <= range.start && range.start <= known.end) {
+                match unreadable
+                    .iter_mut()
+                    .find(|known| known.start <= range.start && range.start <= known.end)
+                {
                     Some(known) => known.end = known.end.max(range.end),
                     None => unreadable.push(range),
                 }

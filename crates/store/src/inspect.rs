@@ -309,7 +309,12 @@ impl<D: Disk> Inspection<D> {
     #[must_use]
     pub fn walk(&self, from: Lsn) -> Walk<'_, D> {
         let shape = self.shape();
-        Walk { inspection: self, scan: Scan::new(shape, self.geometry.normalize(from), None), file: None, unreadable: None }
+        Walk {
+            inspection: self,
+            scan: Scan::new(shape, self.geometry.normalize(from), None),
+            file: None,
+            unreadable: None,
+        }
     }
 }
 
@@ -417,8 +422,8 @@ impl<D: Disk> Walk<'_, D> {
         let geometry = self.inspection.geometry;
         let listing = folder::list(&self.inspection.disk)?;
         let end = listing.segments.keys().next_back().map_or(0, |base| geometry.segment_of(*base) + 1);
-        let mut files = Files::new(&self.inspection.disk, geometry, &mut self.file)
-            .forgiving(self.unreadable.as_mut());
+        let mut files =
+            Files::new(&self.inspection.disk, geometry, &mut self.file).forgiving(self.unreadable.as_mut());
         match self.scan.resync(&mut files, end) {
             Ok(found) => Ok(found),
             Err(ScanError::Image { error, .. }) => Err(error.into()),

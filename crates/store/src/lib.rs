@@ -52,7 +52,7 @@ pub use open_cut::OpenCutError;
 pub use options::{CopiedFolder, Founding, Options, Surroundings, UnsafeFilesystem, Vouch};
 pub use prepare::{PrepareError, Prepared};
 pub use read::{Read, ReadError, Reader};
-pub use repair::{Finding, RepairError, RepairOrders, Repaired, Tally};
+pub use repair::{Finding, Make, QuarantinePlace, RepairError, RepairOrders, Repaired, Tally};
 pub use scrub::{Damage, ScrubPlace, Scrubbed};
 pub use store::{MemoryError, Persisted, Store, UpdateError};
 pub use trim::{CutError, TrimError};

@@ -16,8 +16,6 @@ pub(crate) const SUPERBLOCK_TMP: &str = "superblock.tmp";
 pub(crate) const RESERVE: &str = "reserve";
 pub(crate) const RESERVE_TMP: &str = "reserve.tmp";
 pub(crate) const OWNER: &str = "owner";
-/// The folder for what a repair takes out.
-pub(crate) const QUARANTINE: &str = "quarantine";
 
 /// What a name in the folder stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -89,9 +89,9 @@ pub use error::{
     SnapshotError, TrimError, TruncateError,
 };
 pub use log::{
-    Appended, Commit, Info, Log, Lost, OpenOrCreateError, OpenTruncatedError, Place, ReadOnly, ReadOnlyReader,
-    Reader, Record, Reservation, Run, SalvageError, Salvaged, Step, Subscription, Surroundings, Verified,
-    VerifyReport, salvage,
+    Appended, Commit, Info, Log, Lost, OpenOrCreateError, OpenTruncatedError, Place, ReadOnly,
+    ReadOnlyReader, Reader, Record, Reservation, Run, SalvageError, Salvaged, Step, Subscription,
+    Surroundings, Verified, VerifyReport, salvage,
 };
 pub use metrics::{HistogramSnapshot, MetricsSnapshot};
 #[cfg(feature = "tcp")]

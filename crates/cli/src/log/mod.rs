@@ -272,7 +272,9 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
         Command::Repair { folder, dry_run, give_up, quarantine, any_filesystem } => {
             repair::repair(&repair::Repair { folder, dry_run, give_up, quarantine, any_filesystem, json })
         }
-        Command::Salvage { folder, to, any_filesystem } => repair::salvage(&folder, &to, any_filesystem, json),
+        Command::Salvage { folder, to, any_filesystem } => {
+            repair::salvage(&folder, &to, any_filesystem, json)
+        }
         Command::Truncate { folder, from, open } => cut::truncate(&folder, open.options(), from, json),
     }
 }

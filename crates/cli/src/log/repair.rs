@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::Serialize;
 use windlass::store::disk::{Errno, RealDisk};
 use windlass::store::{
-    DiskCall, DiskError, Finding, RepairError, RepairOrders, Repaired, Store, UnsafeFilesystem,
+    DiskCall, DiskError, Finding, Make, RepairError, RepairOrders, Repaired, Store, UnsafeFilesystem,
 };
 use windlass::{Lsn, Options, SalvageError, Salvaged};
 
@@ -86,10 +86,14 @@ struct JsonRepaired {
 
 fn finding(finding: &Finding) -> JsonFinding {
     let (kind, what, range) = match finding {
-        Finding::Interrupted => ("interrupted", "a repair was cut short, and is gone on with".to_owned(), None),
+        Finding::Interrupted => {
+            ("interrupted", "a repair was cut short, and is gone on with".to_owned(), None)
+        }
         Finding::SuperblockCopy { copy } => (
             "superblock_copy",
-            format!("copy {copy} of the superblock is damaged or older, and is written again from the other one"),
+            format!(
+                "copy {copy} of the superblock is damaged or older, and is written again from the other one"
+            ),
             None,
         ),
         Finding::SegmentHeader { file, cause } => (
@@ -112,17 +116,29 @@ fn finding(finding: &Finding) -> JsonFinding {
 
 /// Repairs, or says what a repair would find.
 pub(super) fn repair(repair: &Repair) -> Result<(), Failure> {
-    let opened = |path: &Path, errno: Errno| DiskError { call: DiskCall::Open, file: path.to_path_buf(), errno };
+    let opened =
+        |path: &Path, errno: Errno| DiskError { call: DiskCall::Open, file: path.to_path_buf(), errno };
     let disk = RealDisk::open(&repair.folder)
         .map_err(|errno| errors::open_store(&repair.folder, &opened(&repair.folder, errno).into()))?;
     let kept_in = repair.quarantine.clone().unwrap_or_else(|| repair.folder.join(QUARANTINE));
     let orders = RepairOrders {
         dry_run: repair.dry_run,
         give_up: repair.give_up.iter().map(|range| Lsn(range.start)..Lsn(range.end)).collect(),
-        unsafe_filesystem: if repair.any_filesystem { UnsafeFilesystem::Use } else { UnsafeFilesystem::Refuse },
+        unsafe_filesystem: if repair.any_filesystem {
+            UnsafeFilesystem::Use
+        } else {
+            UnsafeFilesystem::Refuse
+        },
         at_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
     };
-    let made = || RealDisk::create(&kept_in).map_err(|errno| opened(&kept_in, errno));
+    let made = |make| match make {
+        Make::IfAbsent => RealDisk::create(&kept_in).map(Some).map_err(|errno| opened(&kept_in, errno)),
+        Make::Never => match RealDisk::open(&kept_in) {
+            Ok(folder) => Ok(Some(folder)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(opened(&kept_in, errno)),
+        },
+    };
     let repaired = Store::repair(&disk, &made, &orders).map_err(|error| failure(&repair.folder, &error))?;
     print(repair, &kept_in, &repaired)?;
     end(repair, &repaired)
@@ -178,8 +194,11 @@ fn end(repair: &Repair, repaired: &Repaired) -> Result<(), Failure> {
         let remedy = if is_member {
             "it is a member's: start the member, and its peers send again what it lacks".to_owned()
         } else {
-            let flags: Vec<String> =
-                repaired.left.iter().map(|range| format!("--give-up {}..{}", range.start, range.end)).collect();
+            let flags: Vec<String> = repaired
+                .left
+                .iter()
+                .map(|range| format!("--give-up {}..{}", range.start, range.end))
+                .collect();
             format!(
                 "restore the files from a copy, read what is readable into a new log with `windlass log salvage`, or give up what is lost, keeping \
                  what is whole behind it: `windlass log repair {} {}`",
@@ -260,7 +279,9 @@ fn print_salvaged(salvaged: &Salvaged, to: &Path, json: bool) -> Result<(), Fail
             from: salvaged.from.0,
             end: salvaged.end.0,
             new_end: salvaged.new_end.0,
-            lost: lost.map(|lost| JsonLost { range: (&lost.range).into(), what: lost.what.clone() }).collect(),
+            lost: lost
+                .map(|lost| JsonLost { range: (&lost.range).into(), what: lost.what.clone() })
+                .collect(),
             lost_ranges: salvaged.lost_ranges,
             lost_bytes: salvaged.lost_bytes,
             unreadable: salvaged.unreadable.iter().map(JsonRange::from).collect(),
@@ -271,7 +292,10 @@ fn print_salvaged(salvaged: &Salvaged, to: &Path, json: bool) -> Result<(), Fail
         output.line(format_args!("lost: LSNs {} to {}: {}", lost.range.start, lost.range.end, lost.what))?;
     }
     for range in &salvaged.unreadable {
-        output.line(format_args!("unreadable: LSNs {} to {}: the medium answers with errors", range.start, range.end))?;
+        output.line(format_args!(
+            "unreadable: LSNs {} to {}: the medium answers with errors",
+            range.start, range.end
+        ))?;
     }
     output.line(format_args!(
         "salvaged: {} records, {} payload bytes, of LSNs {} to {}, into {}",

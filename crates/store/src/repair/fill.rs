@@ -4,8 +4,8 @@
 use std::ops::Range;
 
 use windlass_log::{
-    Chain, FEATURES_KNOWN, Geometry, HEADER_BYTES, Lag, LogId, Lsn, RecordHeader, RecordKind, SEGMENT_START_BYTES,
-    Salt, Scan, ScanError, SegmentHeader, Shape, Step, Superblock,
+    Chain, FEATURES_KNOWN, Geometry, HEADER_BYTES, Lag, LogId, Lsn, RecordHeader, RecordKind,
+    SEGMENT_START_BYTES, Salt, Scan, ScanError, SegmentHeader, Shape, Step, Superblock,
 };
 
 use super::{RepairError, sync};
@@ -78,7 +78,8 @@ impl<D: Disk> Filler<'_, D> {
                 at = Lsn(at.0 + SEGMENT_START_BYTES);
             }
             let segment_end = geometry.base(number + 1);
-            let next_epoch = self.now.history.entries().iter().map(|entry| entry.start).find(|start| *start > at);
+            let next_epoch =
+                self.now.history.entries().iter().map(|entry| entry.start).find(|start| *start > at);
             let end = range.end.min(segment_end).min(next_epoch.unwrap_or(segment_end));
             if end.0 >= at.0 + HEADER_BYTES {
                 self.write_pad(&file, &name, at, end.0 - at.0)?;
@@ -98,13 +99,17 @@ impl<D: Disk> Filler<'_, D> {
         match disk.open(&name, Access::ReadWrite) {
             Ok(file) => return Ok((file, name)),
             Err(Errno::NOENT) => {}
-            Err(errno) => return Err(DiskError { call: DiskCall::Open, file: disk.path().join(&name), errno }.into()),
+            Err(errno) => {
+                return Err(DiskError { call: DiskCall::Open, file: disk.path().join(&name), errno }.into());
+            }
         }
         let temporary = names::temporary(geometry, number);
         match disk.remove(&temporary) {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(errno) => {
-                return Err(DiskError { call: DiskCall::Remove, file: disk.path().join(&temporary), errno }.into());
+                return Err(
+                    DiskError { call: DiskCall::Remove, file: disk.path().join(&temporary), errno }.into()
+                );
             }
         }
         let file = disk.create(&temporary).at(DiskCall::Create, disk.path(), &temporary)?;
@@ -204,7 +209,9 @@ impl<D: Disk> Filler<'_, D> {
             Ok(file) => file,
             Err(Errno::NOENT) => return Ok(false),
             Err(errno) => {
-                return Err(DiskError { call: DiskCall::Open, file: self.disk.path().join(&name), errno }.into());
+                return Err(
+                    DiskError { call: DiskCall::Open, file: self.disk.path().join(&name), errno }.into()
+                );
             }
         };
         let offset = self.geometry.offset_of(first);
@@ -212,7 +219,8 @@ impl<D: Disk> Filler<'_, D> {
         file.read_at(&mut bytes, offset).at(DiskCall::Read, self.disk.path(), &name)?;
         file.read_at(&mut payload, offset + HEADER_BYTES).at(DiskCall::Read, self.disk.path(), &name)?;
         let key = self.now.history.epoch_at(first).map(|epoch| self.salt.key(epoch));
-        let found = key.and_then(|key| RecordHeader::decode(&bytes, first, self.geometry.room(first), &key).ok());
+        let found =
+            key.and_then(|key| RecordHeader::decode(&bytes, first, self.geometry.room(first), &key).ok());
         let found = found.filter(|header| header.kind == RecordKind::SegmentStart);
         // Half of it may have been written when a repair before this one was cut short: the header says what it is.
         let is_ours = key.is_some_and(|key| bytes[..8] == key.publish_word(first).to_le_bytes());

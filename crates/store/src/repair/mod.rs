@@ -117,7 +117,9 @@ pub enum RepairError {
     #[error(transparent)]
     Open(#[from] OpenError),
     /// The log does not fit its superblock: that is from another time than the segments. Restore the folder from a copy, or salvage what is readable.
-    #[error("the superblock does not fit the log ({row:?} at LSN {lsn}): restore the folder from a copy, or salvage what is readable")]
+    #[error(
+        "the superblock does not fit the log ({row:?} at LSN {lsn}): restore the folder from a copy, or salvage what is readable"
+    )]
     Unfit {
         /// The row of the decision table.
         row: Row,
@@ -137,7 +139,9 @@ pub enum RepairError {
         range: Range<Lsn>,
     },
     /// A member's log is not given up: its peers have what it lost. Nothing was changed.
-    #[error("the log belongs to a member of a group, whose peers have what it lost: nothing is given up, start the member")]
+    #[error(
+        "the log belongs to a member of a group, whose peers have what it lost: nothing is given up, start the member"
+    )]
     Member,
     /// The quarantine's note of an interrupted repair can't be read: something else has been at it.
     #[error("{}: not a note of a repair: something else has been at the quarantine", file.display())]
@@ -156,13 +160,29 @@ pub enum RepairError {
     Disk(#[from] DiskError),
 }
 
+/// Whether the quarantine's folder is made where it is absent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Make {
+    /// `None` then.
+    Never,
+    /// With its name durable.
+    IfAbsent,
+}
+
+/// The quarantine's folder: the same for a repair and for the one that goes on with it.
+pub type QuarantinePlace<'a, D> = &'a dyn Fn(Make) -> Result<Option<D>, DiskError>;
+
 impl<D: Disk> Store<D> {
     /// Looks at a folder that nobody has open, and brings the log in it back to opening as far as the orders let it. See the module.
     ///
     /// # Errors
     ///
     /// [`RepairError`].
-    pub fn repair(disk: &D, quarantine: &dyn Fn() -> Result<D, DiskError>, orders: &RepairOrders) -> Result<Repaired, RepairError> {
+    pub fn repair(
+        disk: &D,
+        quarantine: QuarantinePlace<'_, D>,
+        orders: &RepairOrders,
+    ) -> Result<Repaired, RepairError> {
         drop(identify(disk, Access::Read, None)?);
         // Not by the ways of an opener, which writes down who it is.
         let _lock = match disk.lock().at(DiskCall::Lock, disk.path(), "")? {
@@ -177,16 +197,10 @@ impl<D: Disk> Store<D> {
             return Err(OpenError::Filesystem { folder, filesystem }.into());
         }
         if orders.dry_run {
-            return Ok(look(disk, &folder_of(disk, quarantine)?)?.0);
+            return Ok(look(disk, &quarantine(Make::Never)?)?.0);
         }
         repair_locked(disk, quarantine, orders)
     }
-}
-
-/// The quarantine, if there is one: a dry run makes none.
-fn folder_of<D: Disk>(disk: &D, quarantine: &dyn Fn() -> Result<D, DiskError>) -> Result<Option<D>, DiskError> {
-    let entries = disk.list().at(DiskCall::List, disk.path(), "")?;
-    if entries.iter().any(|entry| entry.name == names::QUARANTINE) { quarantine().map(Some) } else { Ok(None) }
 }
 
 /// What is to be done beside what the report says.
@@ -253,10 +267,10 @@ fn look<D: Disk>(disk: &D, quarantine: &Option<D>) -> Result<(Repaired, Plan), R
 
 fn repair_locked<D: Disk>(
     disk: &D,
-    quarantine: &dyn Fn() -> Result<D, DiskError>,
+    quarantine: QuarantinePlace<'_, D>,
     orders: &RepairOrders,
 ) -> Result<Repaired, RepairError> {
-    let before = folder_of(disk, quarantine)?;
+    let before = quarantine(Make::Never)?;
     if let Some(folder) = &before
         && let Some(begun) = quarantine::begun(folder)?
     {
@@ -271,14 +285,16 @@ fn repair_locked<D: Disk>(
     if let Some(range) = orders.give_up.iter().find(|range| !repaired.left.contains(range)) {
         return Err(RepairError::NotDamaged { range: range.clone() });
     }
-    let gives_up = !repaired.left.is_empty() && repaired.left.iter().all(|range| orders.give_up.contains(range));
+    let gives_up =
+        !repaired.left.is_empty() && repaired.left.iter().all(|range| orders.give_up.contains(range));
     let takes_misfits = !plan.misfits.is_empty() && (is_member || gives_up || repaired.left.is_empty());
     let torn = plan.survey.torn.filter(|_| repaired.left.is_empty() || gives_up);
     if plan.stale.is_none() && plan.headers.is_empty() && !takes_misfits && torn.is_none() && !gives_up {
         return Ok(repaired);
     }
     let Identified { now, geometry, file, .. } = identify(disk, Access::ReadWrite, None)?;
-    let mut kept = Quarantine::new(disk, quarantine()?, orders.at_s)?;
+    let folder = quarantine(Make::IfAbsent)?.expect("a folder that was to be made is there");
+    let mut kept = Quarantine::new(disk, folder, orders.at_s)?;
     if let Some(copy) = plan.stale {
         let bytes = superblock::COPY_BYTES;
         let why = "a damaged or older copy of the superblock, before it was written again from the other one";
@@ -292,7 +308,13 @@ fn repair_locked<D: Disk>(
         for number in &plan.misfits {
             let name = names::segment(geometry, *number);
             let len = folder::list(disk)?.segments.get(&geometry.base(*number)).copied().unwrap_or(0);
-            kept.range(&name, 0, len, None, "a file of another length than a segment's, taken out of the log")?;
+            kept.range(
+                &name,
+                0,
+                len,
+                None,
+                "a file of another length than a segment's, taken out of the log",
+            )?;
         }
     }
     if let Some(stop) = &torn {
@@ -307,7 +329,8 @@ fn repair_locked<D: Disk>(
             kept.log_range(geometry, damage.start..damage.end, &why)?;
         }
         // Behind what is given up the chain comes to speak of the filler.
-        let first = plan.survey.damage.iter().map(|damage| geometry.segment_of(damage.start)).min().unwrap_or(0);
+        let first =
+            plan.survey.damage.iter().map(|damage| geometry.segment_of(damage.start)).min().unwrap_or(0);
         for number in first + 1..=geometry.segment_of(repaired.tail) {
             let (at, why) = (geometry.first_record(number), "a segment-start record, whose chain may change");
             let end = Lsn(at.0 + SEGMENT_START_BYTES);

@@ -154,7 +154,12 @@ impl<'a, D: Disk> Quarantine<'a, D> {
     }
 
     /// Copies a part of the log, segment by segment.
-    pub(super) fn log_range(&mut self, geometry: Geometry, lsns: Range<Lsn>, why: &str) -> Result<(), DiskError> {
+    pub(super) fn log_range(
+        &mut self,
+        geometry: Geometry,
+        lsns: Range<Lsn>,
+        why: &str,
+    ) -> Result<(), DiskError> {
         let mut at = lsns.start;
         while at < lsns.end {
             let number = geometry.segment_of(at);
@@ -169,7 +174,14 @@ impl<'a, D: Disk> Quarantine<'a, D> {
         Ok(())
     }
 
-    fn copy(&mut self, from: &D::File, name: &str, copy: &str, offset: u64, bytes: u64) -> Result<u64, DiskError> {
+    fn copy(
+        &mut self,
+        from: &D::File,
+        name: &str,
+        copy: &str,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<u64, DiskError> {
         let folder = self.folder.path().to_path_buf();
         match self.folder.remove(copy) {
             Ok(()) | Err(Errno::NOENT) => {}

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use windlass_log::{
-    Class, Extent, FEATURES_KNOWN, Fetched, Geometry, Image, LogId, Lsn, Marks, RECORD_ALIGN, RecordKind, Row,
-    Scan, ScanError, SegmentHeader, Shape, Step, Stop, StopReason, Superblock, judge,
+    Class, Extent, FEATURES_KNOWN, Fetched, Geometry, Image, LogId, Lsn, Marks, RECORD_ALIGN, RecordKind,
+    Row, Scan, ScanError, SegmentHeader, Shape, Step, Stop, StopReason, Superblock, judge,
 };
 
 use super::RepairError;
@@ -142,7 +142,11 @@ pub(super) fn survey<I: Image<Error = DiskError>>(
             Class::Damage => {}
         }
         let start = damage_start(geometry, &stop, now.trimmed);
-        scan.seek(if start == stop.lsn { geometry.normalize(Lsn(stop.lsn.0 + RECORD_ALIGN)) } else { stop.lsn });
+        scan.seek(if start == stop.lsn {
+            geometry.normalize(Lsn(stop.lsn.0 + RECORD_ALIGN))
+        } else {
+            stop.lsn
+        });
         let last = last_segment(image, geometry, stop.lsn, now)?;
         let behind = scan.resync(image, last + 1).map_err(failed)?;
         let flushed = now.persisted.max(now.clean.unwrap_or_default()).max(Lsn(start.0 + RECORD_ALIGN));

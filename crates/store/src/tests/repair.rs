@@ -30,7 +30,7 @@ fn log(count: u32) -> (TestDisk, Vec<Range<Lsn>>) {
 }
 
 fn try_repair(disk: &TestDisk, orders: &RepairOrders) -> Result<Repaired, RepairError> {
-    Store::repair(disk, &|| Ok(disk.folder("quarantine")), orders)
+    Store::repair(disk, &|_| Ok(Some(disk.folder("quarantine"))), orders)
 }
 
 fn dry(disk: &TestDisk) -> Repaired {
@@ -82,7 +82,8 @@ fn harms() -> Vec<(&'static str, TestDisk, Vec<u32>)> {
         70..72
     });
     case("a segment's start record and what follows it", &|disk, places| {
-        let first = places.iter().position(|place| place.start.0 % SEGMENT == 4096 + 48 && place.start.0 > SEGMENT);
+        let first =
+            places.iter().position(|place| place.start.0 % SEGMENT == 4096 + 48 && place.start.0 > SEGMENT);
         let first = first.unwrap();
         disk.flip(&name(places[first].start), 4096 + 2, 1);
         flip(disk, places[first].start);
@@ -139,7 +140,8 @@ fn kind_3_what_is_lost_is_named_by_a_dry_run_quarantined_and_given_up_by_order_a
         assert_eq!(repaired.kept.records, left.len() as u64, "{what}: {repaired:?}");
         assert_eq!(numbers(&disk), left, "{what}");
         // Everything that was changed is kept, byte for byte, and a note says what it is.
-        let kept: Vec<String> = disk.names().into_iter().filter(|name| name.starts_with("quarantine/")).collect();
+        let kept: Vec<String> =
+            disk.names().into_iter().filter(|name| name.starts_with("quarantine/")).collect();
         assert!(kept.iter().any(|name| name.ends_with(".json")), "{what}: {kept:?}");
         for name in kept.iter().filter(|name| name.contains("-0x")) {
             let mut parts = name.rsplit('-');

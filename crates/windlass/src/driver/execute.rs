@@ -358,6 +358,8 @@ where
             level: self.options.level,
             retention_bytes: self.log_retention_bytes(),
             ahead_segments: self.options.config.limits.segments_ahead,
+            // Its driver does.
+            scrub_bytes_per_second: 0,
             reservation_limit: self.options.reservation_limit,
             clock: Box::new(self.clock.clone()),
             meters: self.meters.clone(),

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use windlass_log::{Epoch, EpochHistory, Geometry, Lsn, Memory, Placed, Superblock};
 use windlass_store::disk::Disk;
 use windlass_store::{
-    Counters, CutError, DiskError, MemoryError, Persisted, PrepareError, Prepared, Reader, Store, StoreError,
-    TrimError, UpdateError,
+    Counters, CutError, DiskError, MemoryError, Persisted, PrepareError, Prepared, Reader, ScrubPlace,
+    Scrubbed, Store, StoreError, TrimError, UpdateError,
 };
 
 use super::read::read_error;
@@ -56,6 +56,8 @@ pub(crate) trait Media: fmt::Debug + Send + Sync {
     fn superblock(&self) -> Superblock;
     /// See [`Store::counters`].
     fn counters(&self) -> Counters;
+    /// See [`Store::scrub`]: up to the last [cold](Store::cold_end) segment.
+    fn scrub(&self, place: ScrubPlace, bytes_max: u64) -> Result<Scrubbed, DiskError>;
 }
 
 /// A position in the store's log.
@@ -78,6 +80,10 @@ impl<D: Disk> Media for Arc<Store<D>> {
 
     fn begin(&self) -> Result<(), UpdateError> {
         Store::begin(self)
+    }
+
+    fn scrub(&self, place: ScrubPlace, bytes_max: u64) -> Result<Scrubbed, DiskError> {
+        Store::scrub(self, place, self.cold_end(), bytes_max)
     }
 
     fn persisted(&self) -> Lsn {

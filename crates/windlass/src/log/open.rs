@@ -293,6 +293,7 @@ fn start<D: Disk>(
         level: options.level,
         retention_bytes: options.retention_for(geometry),
         ahead_segments: options.ahead_segments,
+        scrub_bytes_per_second: options.scrub_bytes_per_second,
         reservation_limit: options.reservation_limit,
         clock,
         meters,
@@ -405,6 +406,10 @@ impl Owner {
         if threads {
             let helped = shared.clone();
             owner.spawn("windlass-helper", move || helped.run_helper());
+            if shared.scrub_bytes_per_second > 0 {
+                let scrubbed = shared.clone();
+                owner.spawn("windlass-scrub", move || scrubbed.run_scrub());
+            }
             owner.follow(&tenure);
         }
         Log { owner: Arc::new(owner), shared, tenure }
@@ -461,6 +466,7 @@ impl Owner {
     /// Ends the threads. A thread that drops the last handle itself is not waited for.
     pub(super) fn join(&self, tenure: &Tenure) {
         self.shared.helper.stop();
+        self.shared.scrub.stop();
         tenure.gate.stop_flush_thread();
         let me = std::thread::current().id();
         for handle in locked(&self.running).drain(..) {

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use windlass_log::{Lsn, RecordKind, batch_items};
 use windlass_store::disk::RealDisk;
-use windlass_store::{DiskCall, DiskError, Inspection, OpenError as StoreOpenError, ReadError as StoreReadError};
+use windlass_store::{
+    DiskCall, DiskError, Inspection, OpenError as StoreOpenError, ReadError as StoreReadError,
+};
 
 use crate::commit::{CommitError, Level};
 use crate::error::{AppendError, CloseError, CreateError};
@@ -101,7 +103,8 @@ pub fn salvage(folder: &Path, to: &Path, options: Options) -> Result<Salvaged, S
         .lock()?
         .map_err(|holder| StoreOpenError::InUse { folder: folder.to_path_buf(), holder })?;
     let superblock = inspection.superblock();
-    let (from, flushed) = (superblock.trimmed, superblock.persisted.max(superblock.clean.unwrap_or_default()));
+    let (from, flushed) =
+        (superblock.trimmed, superblock.persisted.max(superblock.clean.unwrap_or_default()));
     let (files, _, bytes) = inspection.files()?;
     // The new log has to take all of it.
     let room = bytes.saturating_add(files.saturating_add(8).saturating_mul(superblock.segment_bytes));
@@ -130,8 +133,9 @@ pub fn salvage(folder: &Path, to: &Path, options: Options) -> Result<Salvaged, S
                     RecordKind::Data => new.append_wait_blocking(payload, deadline),
                     RecordKind::Batch => {
                         // A batch whose frames do not hold, though its checksum does, is kept as it is.
-                        let items: Result<Vec<&[u8]>, _> =
-                            batch_items(payload, placed.lsn).map(|item| item.map(|(_, bytes)| bytes)).collect();
+                        let items: Result<Vec<&[u8]>, _> = batch_items(payload, placed.lsn)
+                            .map(|item| item.map(|(_, bytes)| bytes))
+                            .collect();
                         match items {
                             Ok(items) => new.append_batch_wait_blocking(&items, deadline),
                             Err(_) => new.append_wait_blocking(payload, deadline),

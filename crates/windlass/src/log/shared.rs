@@ -14,6 +14,7 @@ use super::flush::Medium;
 use super::helper::Helper;
 use super::media::Media;
 use super::open::install_ready;
+use super::scrub::LoneScrub;
 use super::tenure::{Drained, Tenure};
 use crate::clock::Clock;
 use crate::commit::{CommitError, Failure, Level, Watch};
@@ -55,6 +56,7 @@ pub(crate) struct Shared {
     trim_lag_bytes: AtomicU64,
     /// Drained LSNs about a stretch apart, oldest first: where background flushes may end.
     stretches: Mutex<VecDeque<Lsn>>,
+    pub(crate) scrub: LoneScrub,
 }
 
 /// What an opening was made with; it stays as it is until the end.
@@ -68,6 +70,7 @@ pub(crate) struct Fixed {
     pub(crate) level: Level,
     pub(crate) retention_bytes: u64,
     pub(crate) ahead_segments: u64,
+    pub(crate) scrub_bytes_per_second: u64,
     pub(crate) reservation_limit: Duration,
     pub(crate) clock: Box<dyn Clock>,
     pub(crate) meters: Arc<Meters>,
@@ -89,8 +92,10 @@ impl Deref for Shared {
 impl Shared {
     pub(crate) fn new(fixed: Fixed, tenure: Arc<Tenure>) -> Shared {
         let settled = AtomicBool::new(fixed.media.is_vouched());
+        let scrub = LoneScrub::new(fixed.scrub_bytes_per_second);
         let shared = Shared {
             fixed,
+            scrub,
             settled,
             settling: Mutex::new(()),
             helper: Helper::default(),

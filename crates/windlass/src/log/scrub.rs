@@ -1,0 +1,194 @@
+//! The scrub of a lone log: a thread of its own reads and checks cold segments at a low rate, or whoever steps the log does. What it finds is told; nobody can make it good.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use slog::warn;
+use windlass_store::{Damage, ScrubPlace, Scrubbed};
+
+use super::Log;
+use super::shared::{Shared, locked};
+use crate::driver::nanos;
+use crate::scrub::Pace;
+
+/// Damaged ranges that are remembered.
+const DAMAGE_MAX: usize = 64;
+/// How often the thread looks whether there is something to do, at the least.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// What the scrub remembers.
+#[derive(Debug)]
+pub(crate) struct LoneScrub {
+    state: Mutex<State>,
+    stop: Mutex<bool>,
+    stopped: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    pace: Pace,
+    damage: Vec<Damage>,
+}
+
+impl LoneScrub {
+    pub(crate) fn new(bytes_per_second: u64) -> LoneScrub {
+        let state = State { pace: Pace::new(bytes_per_second), damage: Vec::new() };
+        LoneScrub { state: Mutex::new(state), stop: Mutex::new(false), stopped: Condvar::new() }
+    }
+
+    pub(crate) fn stop(&self) {
+        *locked(&self.stop) = true;
+        self.stopped.notify_all();
+    }
+
+    /// Sleeps; `true` once it is to end.
+    fn pause(&self, longest: Duration) -> bool {
+        let stop = locked(&self.stop);
+        let woken = self.stopped.wait_timeout_while(stop, longest, |stop| !*stop);
+        *woken.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+impl Shared {
+    /// Reads the next piece if one is due. Whether anything was read.
+    pub(crate) fn step_scrub(&self) -> bool {
+        if !self.is_settled() || self.failure().is_some() {
+            return false;
+        }
+        let now = nanos(self.clock.now());
+        let mut state = locked(&self.scrub.state);
+        let Some((place, bytes_max)) = state.pace.next(now, self.media.trimmed()) else { return false };
+        let meters = &self.meters.scrub;
+        match self.media.scrub(place, bytes_max) {
+            Ok(Scrubbed::Whole { next, bytes }) => {
+                meters.bytes.add(bytes);
+                state.pace.read(now, next, bytes);
+            }
+            Ok(Scrubbed::End { bytes }) => {
+                meters.bytes.add(bytes);
+                if state.pace.ended(now, bytes) {
+                    meters.pass_ended();
+                }
+                return bytes > 0;
+            }
+            Ok(Scrubbed::Damaged(damage)) => {
+                state.pace.read(now, ScrubPlace::new(damage.end), 0);
+                let is_new = state.damage.iter().all(|known| known.start != damage.start);
+                if is_new && state.damage.len() < DAMAGE_MAX {
+                    meters.damage_found.add(1);
+                    warn!(self.logger, "damage in what was on the medium: restore the file from a copy, or see with `windlass log repair --dry-run` what can be kept";
+                        "file" => %damage.file.display(), "offset" => damage.offset, "lsn" => %damage.start,
+                        "to" => %damage.end, "cause" => %damage.reason);
+                    state.damage.push(damage);
+                }
+            }
+            Err(error) => {
+                meters.failures.add(1);
+                if state.pace.failed(now) {
+                    warn!(self.logger, "a part of the log can't be read from the medium: is its disk failing? copy the log elsewhere";
+                        "cause" => %error);
+                }
+            }
+        }
+        true
+    }
+
+    /// The thread's body.
+    pub(crate) fn run_scrub(self: &Arc<Shared>) {
+        loop {
+            self.step_scrub();
+            let due_at = locked(&self.scrub.state).pace.due_at();
+            let now = nanos(self.clock.now());
+            let pause = due_at.map_or(PAUSE_MAX, |at| Duration::from_nanos(at.saturating_sub(now)));
+            // Not at once in a log that is being read for the first time.
+            if self.scrub.pause(pause.clamp(Duration::from_millis(1), PAUSE_MAX)) {
+                return;
+            }
+        }
+    }
+}
+
+impl Log {
+    /// Damage that the scrub has found in cold segments since the opening, oldest first, at most 64 ranges: records that were on the medium and can't be read any
+    /// more. A copy of the file can be put back, or see what `windlass log repair` can keep. Of a primary's log it is empty: its node tells of damage, and its peers repair it.
+    #[must_use]
+    pub fn damage(&self) -> Vec<Damage> {
+        locked(&self.shared.scrub.state).damage.clone()
+    }
+
+    /// Reads and checks the next piece of cold segments if one is due, for a log without threads ([`crate::Options::threads`]). Whether anything was read. A log with threads does
+    /// this by itself.
+    pub fn step_scrub(&self) -> bool {
+        self.shared.step_scrub()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use windlass_log::LogId;
+    use windlass_store::disk::testing::TestDisk;
+
+    use super::*;
+    use crate::clock::Clock;
+    use crate::{AppendError, Level, Options, Place, Surroundings};
+
+    #[derive(Clone, Debug, Default)]
+    struct Hand(Arc<AtomicU64>);
+
+    impl Clock for Hand {
+        fn now(&self) -> Duration {
+            Duration::from_nanos(self.0.load(Ordering::Relaxed))
+        }
+    }
+
+    #[test]
+    fn what_rots_in_a_cold_segment_of_a_lone_log_is_told_once_with_its_place() {
+        let (disk, clock) = (TestDisk::new(), Hand::default());
+        let around = Surroundings { boot_id: [1; 16], incarnation: 1 };
+        let place =
+            Place { disk: disk.clone(), around, log_id: LogId([3; 16]), clock: Box::new(clock.clone()) };
+        let options = Options::new().segment_bytes(64 << 10).threads(false);
+        let log = Log::create_in(place, options).unwrap();
+        let mut starts = Vec::new();
+        while starts.len() < 300 {
+            match log.append(&[7; 1000]) {
+                Ok(appended) => starts.push(appended.start),
+                Err(AppendError::NotReady { .. }) => {
+                    let _ = log.step();
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+        let _committed = log.commit_blocking(log.info().tail, Level::Local).unwrap();
+        let pass = |log: &Log| {
+            let before = log.metrics().scrub.passes;
+            for _ in 0..10_000 {
+                if log.metrics().scrub.passes > before {
+                    return;
+                }
+                log.step_scrub();
+                clock.0.fetch_add(100_000_000, Ordering::Relaxed);
+            }
+            panic!("no pass ends: {:?}", log.metrics().scrub);
+        };
+        pass(&log);
+        let whole = log.metrics().scrub;
+        assert!(
+            log.damage().is_empty() && whole.damage_found == 0 && whole.since_pass.is_some(),
+            "{whole:?}"
+        );
+        assert!(whole.bytes > 3 * (60 << 10), "{whole:?}");
+        let hurt = starts[100];
+        disk.rot(&format!("{:016x}.segment", hurt.0 >> 16 << 16), hurt.0 % (64 << 10) + 500, 1);
+        pass(&log);
+        pass(&log);
+        let damage = log.damage();
+        assert_eq!((damage.len(), damage[0].start, damage[0].end), (1, hurt, starts[101]), "{damage:?}");
+        assert_eq!(log.metrics().scrub.damage_found, 1, "told once");
+        assert!(log.metrics().to_prometheus("").contains("windlass_damage_found_total 1\n"));
+        // Appending goes on.
+        let _ = log.append(&[8; 10]).unwrap();
+    }
+}
