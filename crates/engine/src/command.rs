@@ -387,6 +387,19 @@ pub enum Undecided {
         /// The highest known.
         durable: Lsn,
     },
+    /// All members have answered, and a member may have acknowledged what no log among them reaches: nobody else can come who has it.
+    #[error(
+        "all members have answered, and {member} has lost what no log among them is known to hold: restore the folder of a member from a copy, or salvage what its folder holds"
+    )]
+    Lost {
+        /// Who.
+        member: MemberId,
+    },
+    /// This member lacks what it may have acknowledged, and hears no primary: it does not lead, and can't be repaired until another member does.
+    #[error(
+        "this member is damaged and hears no primary that could repair it: start the other members; where all are damaged, restore the folder of one from a copy, or salvage what they hold"
+    )]
+    Damaged,
     /// The chosen log's history holds as many epochs as it can.
     #[error("the log's history is full: trim the log on the member that leads next, then suspect again")]
     HistoryFull,

@@ -54,6 +54,7 @@ scenarios! {
     r16_a_primary_seals_before_it_promises
     r18_a_damaged_member_neither_leads_nor_counts
     r18_what_is_whole_behind_damage_is_not_sent_again
+    r18_where_all_are_damaged_they_say_so
     r18_a_witness_knows_what_was_acknowledged
     r18_the_choice_waits_for_what_was_acknowledged
     r19_caught_up

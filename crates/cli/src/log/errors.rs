@@ -33,7 +33,8 @@ pub(super) fn damage(place: &str, offset: u64, durable: Option<Lsn>, class: Clas
         Class::Foreign => "put this log's own file back, or use the version that wrote it",
         Class::Damage | Class::Torn | Class::End if offset == 0 => "restore the file from a copy or a peer",
         Class::Damage | Class::Torn | Class::End => {
-            "restore the file from a copy or a peer, or see with `windlass log repair --dry-run` what can be kept"
+            "restore the file from a copy or a peer, see with `windlass log repair --dry-run` what can be kept, or give up the record there and all \
+             behind it with `windlass log truncate`"
         }
     };
     let message =

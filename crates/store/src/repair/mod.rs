@@ -1,4 +1,4 @@
-//! Repairing the folder of a log that nobody has open, by order of whoever operates it: `windlass log repair`. DESIGN.md section 6.4.
+//! Repairing the folder of a log that nobody has open, by order of whoever operates it: `windlass log repair`. DESIGN.md section 6.5.
 //!
 //! ```text
 //!  lock → look: superblock, files, every record → (dry run: say so, and nothing else)

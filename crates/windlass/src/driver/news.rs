@@ -192,6 +192,8 @@ impl News {
                     );
                 }
                 Undecided::MemoryLost
+                | Undecided::Lost { .. }
+                | Undecided::Damaged
                 | Undecided::MarkNotReached { .. }
                 | Undecided::DurableNotReached { .. }
                 | Undecided::HistoryFull => {

@@ -76,7 +76,10 @@ pub(super) fn choose(
     match why {
         Some(why) if counted < config.founding.takeover_quorum() => match why {
             Undecided::MemoryLost if all_answered => Ok(member),
+            Undecided::MarkNotReached { member, .. } if all_answered => Err(Undecided::Lost { member }),
             Undecided::MemoryLost
+            | Undecided::Lost { .. }
+            | Undecided::Damaged
             | Undecided::MarkNotReached { .. }
             | Undecided::DurableNotReached { .. }
             | Undecided::HistoryFull => Err(why),
@@ -118,7 +121,7 @@ impl Engine {
         }
     }
 
-    fn undecided(&mut self, epoch: windlass_log::Epoch, reason: Undecided) {
+    pub(super) fn undecided(&mut self, epoch: windlass_log::Epoch, reason: Undecided) {
         if self.undecided_said != Some((epoch, reason)) {
             self.undecided_said = Some((epoch, reason));
             self.core.event(Event::Undecided { epoch, reason });

@@ -6,7 +6,7 @@ use windlass_log::{Epoch, MemberId};
 
 use super::super::Engine;
 use super::{Candidacy, Phase};
-use crate::Message;
+use crate::{Message, Undecided};
 
 #[cfg_attr(feature = "explore", derive(Clone))]
 #[derive(Debug)]
@@ -78,6 +78,16 @@ impl Engine {
             && !self.core.damaged()
     }
 
+    /// Damaged, with nobody to repair it.
+    fn is_helpless(&self) -> bool {
+        self.core.damaged()
+            && self.stopped.is_none()
+            && self.tenure.is_none()
+            && self.sealing.is_none()
+            && self.following.is_none()
+            && !self.work_in_progress()
+    }
+
     pub(in super::super) fn suspicion_deadline(&self) -> Option<u64> {
         self.may_campaign().then_some(self.suspicion.deadline)
     }
@@ -85,6 +95,8 @@ impl Engine {
     pub(in super::super) fn tend_suspicion(&mut self) {
         if self.may_campaign() && self.core.now >= self.suspicion.deadline {
             self.pre_vote();
+        } else if self.is_helpless() && self.core.now >= self.suspicion.deadline {
+            self.undecided(self.core.state.promised, Undecided::Damaged);
         }
     }
 
