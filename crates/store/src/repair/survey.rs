@@ -129,15 +129,15 @@ pub(super) fn survey<I: Image<Error = DiskError>>(
             }
             Class::Foreign => {
                 let number = geometry.segment_of(stop.lsn);
-                return Err(match stop.reason {
-                    StopReason::SegmentForeign { found, .. } => OpenError::SegmentHeader {
-                        file: folder.join(names::segment(geometry, number)),
-                        base: geometry.base(number),
-                        cause: crate::open::BadHeader::Other(found),
-                    }
-                    .into(),
-                    _ => RepairError::Unfit { row: Row::LaterVersion, lsn: stop.lsn },
-                });
+                let StopReason::SegmentForeign { found, .. } = stop.reason else {
+                    return Err(RepairError::Unfit { row: Row::LaterVersion, lsn: stop.lsn });
+                };
+                return Err(OpenError::SegmentHeader {
+                    file: folder.join(names::segment(geometry, number)),
+                    base: geometry.base(number),
+                    cause: crate::open::BadHeader::Other(found),
+                }
+                .into());
             }
             Class::Damage => {}
         }

@@ -62,11 +62,14 @@ fn without(count: u32, lost: Range<u32>) -> Vec<u32> {
     (0..count).filter(|number| !lost.contains(number)).collect()
 }
 
+/// Harms a log whose records lie there; the numbers that are lost.
+type Harm<'a> = &'a dyn Fn(&TestDisk, &[Range<Lsn>]) -> Range<u32>;
+
 /// Kinds of harm, and which numbers they take.
 fn harms() -> Vec<(&'static str, TestDisk, Vec<u32>)> {
     let count = 200;
     let mut cases = Vec::new();
-    let mut case = |what, harm: &dyn Fn(&TestDisk, &[Range<Lsn>]) -> Range<u32>| {
+    let mut case = |what, harm: Harm<'_>| {
         let (disk, places) = log(count);
         let lost = harm(&disk, &places);
         cases.push((what, disk, without(count, lost)));
