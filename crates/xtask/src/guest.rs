@@ -89,6 +89,9 @@ pub(crate) struct Arguments {
     /// With --bench: a small run, to see that it works
     #[arg(long, requires = "bench")]
     quick: bool,
+    /// With --bench: only these groups
+    #[arg(long, value_name = "GROUP", requires = "bench", value_parser = bench::GROUPS)]
+    group: Vec<String>,
     /// A shell command; without one the tests of windlass-verbs are run, in one process and between two hosts
     #[arg(last = true)]
     command: Vec<String>,
@@ -173,6 +176,7 @@ pub(crate) fn step(context: &Context) -> Outcome {
         only: Vec::new(),
         bench: false,
         quick: false,
+        group: Vec::new(),
         command: Vec::new(),
     };
     all(context, &defaults)

@@ -35,15 +35,3 @@ group() { # number of members, folder, how the first member waits
   wait
   rm -rf "$2"/bench-m*
 }
-echo "perftest before"
-raw
-# A disk's files are written on demand, in whole pages here; a memory filesystem's are pinned, and not flushed.
-group 2 /tmp sleep
-group 2 /tmp poll
-group 2 /tmp busy
-group 3 /tmp poll
-group 2 /data sleep
-group 2 /data poll
-group 3 /data poll
-echo "perftest after"
-raw
