@@ -39,6 +39,8 @@ enum Fails {
     Flushing,
     /// Room for another segment (fallocate: ENOSPC).
     Allocating,
+    /// Preallocating at all, as on a filesystem that can't (fallocate: EOPNOTSUPP).
+    Preallocating,
 }
 
 impl Fails {
@@ -47,8 +49,16 @@ impl Fails {
         match self {
             Fails::Flushing => (if is_x86 { 26 } else { 227 }, 5),
             Fails::Allocating => (if is_x86 { 285 } else { 47 }, 28),
+            Fails::Preallocating => (if is_x86 { 285 } else { 47 }, 95),
         }
     }
+}
+
+/// Makes of a command that runs this very program one whose only test to run becomes `windlass` with these words, for which the kernel refuses a call.
+fn becomes(command: &mut Command, fails: Fails, args: &[&str]) {
+    command.args(["--exact", "becomes_a_process_whose_calls_fail", "--nocapture", "--test-threads=1"]);
+    let (call, errno) = fails.call_and_errno();
+    command.env(BECOMES, format!("{call}\n{errno}\n{}", args.join("\n")));
 }
 
 /// A group of three on this machine. Its processes end with it.
@@ -85,10 +95,8 @@ impl Group {
     /// Starts a member for which the kernel refuses this call.
     fn start_failing(&mut self, number: usize, fails: Fails) {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        // This very program, whose only test to run becomes the member's process.
-        command.args(["--exact", "becomes_a_process_whose_calls_fail", "--nocapture", "--test-threads=1"]);
-        let (call, errno) = fails.call_and_errno();
-        command.env(BECOMES, format!("{}\n{number}\n{call}\n{errno}", self.config)).stdout(Stdio::null());
+        becomes(&mut command, fails, &["node", "--config", &self.config, "--member", &number.to_string()]);
+        command.stdout(Stdio::null());
         self.start_as(number, &mut command);
     }
 
@@ -419,14 +427,13 @@ fn becomes_a_process_whose_calls_fail() {
     use std::os::unix::process::CommandExt as _;
     let Ok(becomes) = std::env::var(BECOMES) else { return };
     let words: Vec<&str> = becomes.lines().collect();
-    let [config, number, call, errno] = words[..] else { panic!("{becomes}") };
+    let [call, errno, ref args @ ..] = words[..] else { panic!("{becomes}") };
     let architecture = TargetArch::try_from(std::env::consts::ARCH).unwrap();
     let refused = SeccompAction::Errno(errno.parse().unwrap());
     let rules = [(call.parse().unwrap(), Vec::new())].into_iter().collect();
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, refused, architecture).unwrap();
     seccompiler::apply_filter(&BpfProgram::try_from(filter).unwrap()).expect("a kernel with seccomp");
-    let mut member = Command::new(env!("CARGO_BIN_EXE_windlass"));
-    panic!("{}", member.args(["node", "--config", config, "--member", number]).exec());
+    panic!("{}", Command::new(env!("CARGO_BIN_EXE_windlass")).args(args).exec());
 }
 
 /// Real files, real processes: the kernel answers each flush of the log's bytes with an error.
@@ -662,4 +669,37 @@ fn a_member_back_with_an_empty_disk_says_by_whom_it_is_kept_out_and_what_to_do_k
     }
     assert!(!group.said(lost).contains("a new group begins once"), "{}", group.said(lost));
     assert!(group.append(&lines(20, 40)).success());
+}
+
+#[test]
+fn where_nothing_can_be_preallocated_real_zeros_are_written_kind_16() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    let log = log.to_str().unwrap();
+    let run = |args: &[&str]| {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        becomes(&mut command, Fails::Preallocating, args);
+        let out = command.stdin(Stdio::null()).output().unwrap();
+        assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
+    };
+    run(&["log", "create", log, "--segment-bytes", "65536", "--any-filesystem"]);
+    // Blocks, and not a hole: a full disk is found before it is mapped (kind 20).
+    let blocks =
+        |path: &Path| std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(path).unwrap()) * 512;
+    let segments = || {
+        std::fs::read_dir(log)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.extension().is_some_and(|extension| extension == "segment"))
+    };
+    let input = folder.path().join("input");
+    std::fs::write(&input, lines(0, 10_000)).unwrap();
+    run(&["log", "append", log, "--file", input.to_str().unwrap(), "--quiet", "--any-filesystem"]);
+    assert!(segments().count() > 3);
+    for segment in segments() {
+        assert!(blocks(&segment) >= 65_536, "{}: {} bytes of blocks", segment.display(), blocks(&segment));
+    }
+    let read = windlass(&["log", "read", log]);
+    assert!(read.stdout == lines(0, 10_000), "{} bytes", read.stdout.len());
+    assert!(windlass(&["log", "verify", log]).status.success());
 }

@@ -52,6 +52,7 @@ scenarios! {
     r15_pending_work_that_stands_still_is_silence
     r15_the_age_of_pending_work
     r16_a_primary_seals_before_it_promises
+    r17_a_history_without_bytes_ranks_nothing
     r18_a_damaged_member_neither_leads_nor_counts
     r18_what_is_whole_behind_damage_is_not_sent_again
     r18_where_all_are_damaged_they_say_so

@@ -95,3 +95,16 @@ pub enum OpenError {
         source: io::Error,
     },
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unless_told_otherwise_only_this_machine_is_listened_to() {
+        let options = Options::new(Secret::new(&[1; 32]).unwrap(), [7; 16]);
+        assert!(options.bind.ip().is_loopback() && options.advertise.is_none());
+        let fabric = crate::TcpFabric::open(options, slog::Logger::root(slog::Discard, slog::o!())).unwrap();
+        assert!(fabric.address().ip().is_loopback());
+    }
+}
