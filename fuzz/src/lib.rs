@@ -13,9 +13,11 @@ mod input;
 mod peers;
 mod record;
 mod scan;
+mod scenario;
 pub mod seeds;
 mod superblock;
 mod tcp;
+mod whole;
 
 pub use control::control_messages;
 pub use folder::folder;
@@ -24,10 +26,20 @@ pub use record::record_parser;
 pub use scan::segment_scan;
 pub use superblock::superblock;
 pub use tcp::tcp_frames;
+pub use whole::engine_world;
 
 /// A target's name and its function.
 pub type Target = (&'static str, fn(&[u8]));
 
-/// Every target: `fuzz_targets/NAME.rs` runs it, `seeds/NAME/` holds its seeds.
-pub const TARGETS: &[Target] =
-    &[("record_parser", record_parser), ("superblock", superblock), ("control_messages", control_messages)];
+/// Every target: `fuzz_targets/NAME.rs` runs it, `seeds/NAME/` holds its seeds, `corpus/NAME/` what runs have added to them in small, and `regressions/NAME/`
+/// what it once failed on.
+pub const TARGETS: &[Target] = &[
+    ("record_parser", record_parser),
+    ("superblock", superblock),
+    ("control_messages", control_messages),
+    ("tcp_frames", tcp_frames),
+    ("segment_scan", segment_scan),
+    ("folder", folder),
+    ("engine_peers", engine_peers),
+    ("engine_world", engine_world),
+];

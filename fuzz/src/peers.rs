@@ -8,9 +8,9 @@
 use std::collections::VecDeque;
 
 use windlass_engine::{
-    Acknowledgement, Command, Config, Configuration, DurableState, Engine, Heartbeat, Identity, Input as Happened, Limits,
-    LsnRange, Mark, Message, Notice, Opening, Persisted, Placed, Role, Session, StopReason, Summary, Timing,
-    Token, Witness,
+    Acknowledgement, Command, Config, Configuration, DurableState, Engine, Heartbeat, Identity,
+    Input as Happened, Limits, LsnRange, Mark, Message, Notice, Opening, Persisted, Placed, Role, Session,
+    StopReason, Summary, Timing, Token, Witness,
 };
 use windlass_log::{Epoch, EpochHistory, Geometry, HEADER_BYTES, Lsn, MemberId, SEGMENT_BYTES_MIN};
 

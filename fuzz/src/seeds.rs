@@ -25,6 +25,7 @@ pub fn all() -> Vec<(String, Vec<u8>)> {
         ("control_messages", messages()),
         ("tcp_frames", frames()),
         ("engine_peers", peers()),
+        ("engine_world", worlds()),
     ] {
         all.extend(seeds.into_iter().map(|(name, bytes)| (format!("seeds/{target}/{name}"), bytes)));
     }
@@ -109,6 +110,23 @@ fn superblocks() -> Seeds {
         ("blank".into(), pair(&[0; 64], &first)),
         ("whole".into(), pair(&copy(3), &[])),
     ]
+}
+
+/// Ways through worlds of each kind; see the target.
+fn worlds() -> Seeds {
+    let kinds = [0, 1, 2, 4, 0b1_1100, 0b1_1110, 0b1_1101, 0b10_0000, 0b100_0000, 0b111_1111];
+    let way = |kind: u8| {
+        let mut state = u64::from(kind);
+        let mut steps: Vec<u8> = (0..600)
+            .map(|_| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                state.to_be_bytes()[0]
+            })
+            .collect();
+        steps.insert(0, kind);
+        (format!("kind-{kind}"), steps)
+    };
+    kinds.map(way).into()
 }
 
 /// Deeds (what, number, byte), how to open, damages (what, which, where, byte): see the target.
@@ -364,6 +382,31 @@ mod tests {
             }
             assert!(seeds > 0, "{} is empty", folder.display());
         }
+    }
+
+    #[test]
+    fn every_target_takes_the_corpus_and_what_it_once_failed_on() {
+        for (target, function) in crate::TARGETS {
+            for kind in ["corpus", "regressions"] {
+                let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(kind).join(target);
+                for entry in std::fs::read_dir(&folder).into_iter().flatten() {
+                    function(&std::fs::read(entry.unwrap().path()).unwrap());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_target_is_replayed_here() {
+        let mut files: Vec<String> =
+            std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz_targets"))
+                .unwrap()
+                .map(|entry| entry.unwrap().file_name().to_string_lossy().replace(".rs", ""))
+                .collect();
+        let mut names: Vec<String> = crate::TARGETS.iter().map(|(name, _)| (*name).to_string()).collect();
+        files.sort_unstable();
+        names.sort_unstable();
+        assert_eq!(files, names);
     }
 
     #[test]

@@ -14,7 +14,7 @@ mod scenario;
 mod world;
 
 use world::Setting;
-use world::explore::{Report, Violation, explore};
+use world::explore::{Report, Violation, Walked, explore, walk};
 
 /// All of it, without a violation.
 fn whole(name: &str, setting: Setting) -> Report {
@@ -99,6 +99,55 @@ fn a_broken_commit_rule_is_found() {
     let Violation { what, trace } = report.violation.expect("what is placed is not durable");
     assert!(what.starts_with("I-2: "), "{what}");
     assert!(trace.contains("> committed "), "{trace}");
+}
+
+/// A rule taken away from the engine, and a world that is wide enough to need it.
+#[cfg(planted)]
+#[test]
+fn planted_bugs_of_the_engine_are_found() {
+    use windlass_log::planted::{Bug, plant};
+    let genesis = Setting { epochs: 1, from_genesis: true, flush_apart: true, ..Setting::default() };
+    let takeover = Setting { flush_apart: true, ..Setting::default() };
+    let power = Setting { replicated: true, power_losses: 1, flush_apart: true, ..Setting::default() };
+    for (bug, setting) in [
+        (Bug::CommitByPlaced, genesis),
+        (Bug::R16, takeover.clone()),
+        (Bug::R20, takeover),
+        (Bug::R17, Setting { epochs: 3, records: 2, states_max: 20_000_000, ..Setting::default() }),
+        (Bug::R19, power),
+    ] {
+        plant(bug);
+        let report = explore(&setting, None);
+        plant(Bug::None);
+        let violation = report.violation.as_ref().map(|violation| &violation.what[..]);
+        println!("{}: {report}: {violation:?}", bug.name());
+        assert!(violation.is_some(), "{} is not found in {setting:?}", bug.name());
+    }
+}
+
+#[test]
+fn ways_through_a_wide_world_hold_and_get_somewhere() {
+    let setting = Setting { members: 5, ..Setting::wide() };
+    let mut total = Walked::default();
+    for seed in 0..60_u64 {
+        let mut random = seed;
+        let choices: Vec<u8> = (0..800)
+            .map(|_| {
+                random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+                (random >> 33) as u8
+            })
+            .collect();
+        let walked = match walk(&setting, &choices) {
+            Ok(walked) => walked,
+            Err(Violation { what, trace }) => panic!("seed {seed}: {what}\n{trace}"),
+        };
+        total.steps += walked.steps;
+        total.tenures += walked.tenures;
+        total.deaths += walked.deaths;
+        total.acknowledged += walked.acknowledged;
+    }
+    println!("{total:?}");
+    assert!(total.tenures > 60 && total.deaths > 60 && total.acknowledged > 60, "{total:?}");
 }
 
 #[test]

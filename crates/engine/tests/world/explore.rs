@@ -33,21 +33,26 @@ impl Write for TextHash {
 
 /// Numbers values by what they show of themselves: all types here derive `Debug`, so that is all of them.
 struct Numbered<T> {
-    known: HashMap<(u64, u64), u32>,
+    /// None where everything gets a number of its own: on a single walk little comes twice.
+    known: Option<HashMap<(u64, u64), u32>>,
     values: Vec<Rc<T>>,
 }
 
 impl<T: Debug> Numbered<T> {
-    fn new() -> Numbered<T> {
-        Numbered { known: HashMap::new(), values: Vec::new() }
+    fn new(merges: bool) -> Numbered<T> {
+        Numbered { known: merges.then(HashMap::new), values: Vec::new() }
     }
 
     fn number(&mut self, value: T) -> u32 {
+        let next = u32::try_from(self.values.len()).expect("fewer than 2^32 different values");
+        let Some(known) = &mut self.known else {
+            self.values.push(Rc::new(value));
+            return next;
+        };
         let mut hash = TextHash::default();
         write!(hash, "{value:?}").expect("a hash takes any text");
-        let next = u32::try_from(self.values.len()).expect("fewer than 2^32 different values");
         let values = &mut self.values;
-        *self.known.entry((hash.0.finish(), hash.1)).or_insert_with(|| {
+        *known.entry((hash.0.finish(), hash.1)).or_insert_with(|| {
             values.push(Rc::new(value));
             next
         })
@@ -69,9 +74,6 @@ impl Hasher for WordHash {
         }
     }
     fn write_u8(&mut self, word: u8) {
-        self.write_u64(u64::from(word));
-    }
-    fn write_u16(&mut self, word: u16) {
         self.write_u64(u64::from(word));
     }
     fn write_u32(&mut self, word: u32) {
@@ -112,7 +114,7 @@ struct World {
     oracle: u32,
     spent: Spent,
     /// Pairs whose control connection ends at a process that is gone: what is sent into it is lost.
-    stale: u16,
+    stale: u32,
 }
 
 /// What happens in a world; with the state before, it says all.
@@ -122,6 +124,21 @@ struct Event {
     at: u8,
     what: What,
     dies_after: Option<u8>,
+}
+
+impl Event {
+    /// Whether it is a step of a member that its death can cut short.
+    fn may_die(self) -> bool {
+        !matches!(self.what, What::Crash | What::LosePower { .. } | What::Cut { .. })
+    }
+
+    /// Whether it brings on what is under way, and is no fault or wish.
+    fn is_quiet(self) -> bool {
+        matches!(
+            self.what,
+            What::Deliver { .. } | What::Notice | What::Ordered | What::Free { .. } | What::Restart
+        )
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -238,20 +255,7 @@ struct Explorer {
 /// Goes through the world that the setting bounds.
 pub fn explore(setting: &Setting, property: Option<Property>) -> Report {
     let begun = Instant::now();
-    let mut explorer = Explorer {
-        setting: setting.clone(),
-        property,
-        members: Numbered::new(),
-        facts: Vec::new(),
-        packets: Numbered::new(),
-        seen: Numbered::new(),
-        oracles: Numbered::new(),
-        steps: HashMap::default(),
-        sights: HashMap::default(),
-        tenures: 0,
-        applied: None,
-        beginning: Vec::new(),
-    };
+    let mut explorer = Explorer::new(setting, property, true);
     let root = explorer.root();
     let mut known: HashSet<u128> = HashSet::from([fingerprint(&root)]);
     // How each state was come to: from which, by what.
@@ -312,6 +316,64 @@ pub fn explore(setting: &Setting, property: Option<Property>) -> Report {
     }
 }
 
+/// What a walk came to.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Walked {
+    pub steps: usize,
+    /// Tenures begun, and deaths.
+    pub tenures: u64,
+    pub deaths: u64,
+    /// Records acknowledged at `Durable`.
+    pub acknowledged: usize,
+}
+
+/// One way through a world whose bounds may be wide: two bytes choose what happens next, until there are none. Of what may happen the first byte takes, below
+/// 208, something that is under way, and from there on anything; the second whether the member dies in the midst of it.
+///
+/// # Errors
+///
+/// What does not hold, and the way there.
+pub fn walk(setting: &Setting, choices: &[u8]) -> Result<Walked, Violation> {
+    let mut explorer = Explorer::new(setting, None, false);
+    let root = explorer.root();
+    let mut world = root.clone();
+    let mut events: Vec<Event> = Vec::new();
+    let mut deaths = 0;
+    for choice in choices.chunks_exact(2) {
+        let all = explorer.whole_events(&world);
+        let quiet = all.iter().filter(|event| event.is_quiet()).count();
+        let number = usize::from(choice[0]);
+        let chosen = match number {
+            0..208 if quiet > 0 => all.iter().filter(|event| event.is_quiet()).nth(number % quiet),
+            _ => all.get(number % all.len().max(1)),
+        };
+        let Some(mut event) = chosen.copied() else { break };
+        if choice[1] >= 248
+            && event.may_die()
+            && !setting.store_in_steps
+            && world.spent.crashes < setting.crashes
+        {
+            event.dies_after = Some(choice[1] - 248);
+        }
+        events.push(event);
+        match explorer.happen(&world, event) {
+            Ok(Some(after)) => {
+                deaths += u64::from(
+                    explorer.facts(&world, event.at).is_up && !explorer.facts(&after, event.at).is_up,
+                );
+                world = after;
+            }
+            // It lies beyond the bounds: nothing happens.
+            Ok(None) => {
+                events.pop();
+            }
+            Err(what) => return Err(Violation { trace: explorer.trace(&root, &events), what }),
+        }
+    }
+    let acknowledged = explorer.oracles.get(world.oracle).durable().count();
+    Ok(Walked { steps: events.len(), tenures: explorer.tenures, deaths, acknowledged })
+}
+
 fn fingerprint(world: &World) -> u128 {
     let mut low = WordHash(0x243f_6a88_85a3_08d3);
     let mut high = WordHash(0x1319_8a2e_0370_7344);
@@ -321,6 +383,23 @@ fn fingerprint(world: &World) -> u128 {
 }
 
 impl Explorer {
+    fn new(setting: &Setting, property: Option<Property>, merges: bool) -> Explorer {
+        Explorer {
+            setting: setting.clone(),
+            property,
+            members: Numbered::new(merges),
+            facts: Vec::new(),
+            packets: Numbered::new(merges),
+            seen: Numbered::new(merges),
+            oracles: Numbered::new(merges),
+            steps: HashMap::default(),
+            sights: HashMap::default(),
+            tenures: 0,
+            applied: None,
+            beginning: Vec::new(),
+        }
+    }
+
     fn count(&self) -> u8 {
         self.setting.members
     }
@@ -385,8 +464,27 @@ impl Explorer {
     // ---- what may happen -------------------------------------------------------------------------------------------
 
     fn events(&mut self, world: &World) -> Vec<Event> {
+        let mut events = self.whole_events(world);
+        if world.spent.crashes < self.setting.crashes && !self.setting.store_in_steps {
+            // A death between two operations of the store that one step brings about.
+            for event in events.clone() {
+                if !event.may_die() {
+                    continue;
+                }
+                let operations = match &*self.stepped(world, event) {
+                    Ok(stepped) => stepped.operations,
+                    Err(_) => 0,
+                };
+                events.extend((0..operations).map(|after| Event { dies_after: Some(after), ..event }));
+            }
+        }
+        events
+    }
+
+    /// Without deaths in the middle of something.
+    fn whole_events(&self, world: &World) -> Vec<Event> {
         let mut events = Vec::new();
-        let setting = self.setting.clone();
+        let setting = &self.setting;
         let spent = world.spent;
         let mut push = |at: u8, what: What| events.push(Event { at, what, dies_after: None });
         let mut last = None;
@@ -466,24 +564,11 @@ impl Explorer {
                 }
             }
         }
-        if spent.crashes < setting.crashes && !setting.store_in_steps {
-            // A death between two operations of the store that one step brings about.
-            for event in events.clone() {
-                if matches!(event.what, What::Crash | What::LosePower { .. } | What::Cut { .. }) {
-                    continue;
-                }
-                let operations = match &*self.stepped(world, event) {
-                    Ok(stepped) => stepped.operations,
-                    Err(_) => 0,
-                };
-                events.extend((0..operations).map(|after| Event { dies_after: Some(after), ..event }));
-            }
-        }
         events
     }
 
     fn is_stale(&self, world: &World, from: u8, to: u8) -> bool {
-        let bit = |from: u8, to: u8| 1_u16 << (from * self.count() + to);
+        let bit = |from: u8, to: u8| 1_u32 << (from * self.count() + to);
         world.stale & (bit(from, to) | bit(to, from)) != 0
     }
 
@@ -598,7 +683,7 @@ impl Explorer {
         let step = self.stepped(world, event);
         let stepped = step.as_ref().as_ref().map_err(Clone::clone)?;
         let mut after = world.clone();
-        after.spent.epochs += u8::from(stepped.campaigns);
+        after.spent.epochs = after.spent.epochs.saturating_add(u8::from(stepped.campaigns));
         if after.spent.epochs > self.setting.epochs {
             return Ok(None);
         }
@@ -612,7 +697,7 @@ impl Explorer {
         }
         if was_up && !is_up {
             self.gone(&mut after, event.at);
-            after.spent.crashes += u8::from(event.dies_after.is_some());
+            after.spent.crashes = after.spent.crashes.saturating_add(u8::from(event.dies_after.is_some()));
         }
         if let Some(seen) = stepped.seen {
             after.oracle = self.see(after.oracle, seen)?;

@@ -56,6 +56,28 @@ pub struct Setting {
     pub states_max: usize,
 }
 
+impl Setting {
+    /// Bounds that no walk comes to.
+    pub fn wide() -> Setting {
+        let most = u8::MAX;
+        Setting {
+            epochs: most,
+            records: most,
+            crashes: most,
+            power_losses: most,
+            breaks: most,
+            cuts: most,
+            beats: most,
+            resigns: most,
+            handovers: most,
+            flush_apart: true,
+            completions_apart: true,
+            notices_apart: true,
+            ..Setting::default()
+        }
+    }
+}
+
 impl Default for Setting {
     fn default() -> Setting {
         Setting {

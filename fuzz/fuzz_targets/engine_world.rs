@@ -1,0 +1,4 @@
+//! See `windlass_fuzz::engine_world`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| windlass_fuzz::engine_world(data));
