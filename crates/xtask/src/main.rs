@@ -6,6 +6,7 @@
 //!   for each step that has none.
 //! * `cargo xtask guest` boots a virtual machine with a kernel RDMA device and runs what needs one ([`guest`]).
 //! * `cargo xtask bench` runs the benchmarks of `benches/`.
+//! * `cargo xtask fuzz` runs the fuzz targets for long, and says what they reach.
 //! * `cargo xtask chaos` runs a group of processes under random faults.
 //! * `cargo xtask worlds` goes through small worlds of the engine, whole ([`worlds`]).
 //! * `cargo xtask sim` runs the simulator ([`steps`] has its step).
@@ -62,6 +63,8 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Fuzz for long, with counts: `--executions N [TARGET]...`; or `--coverage`, `--minimise`
+    Fuzz(steps::FuzzArguments),
     /// Run a group of processes under random faults and check what its clients saw (release build): `--seconds N --seed S`; `cargo xtask chaos --help`
     #[command(disable_help_flag = true)]
     Chaos {
@@ -132,6 +135,7 @@ fn main() -> ExitCode {
         Task::Test { install, only, list: false } => test(&context, install, &only),
         Task::Guest(arguments) => guest::command(&context, &arguments),
         Task::Bench { arguments } => program(&context, "windlass-benches", &arguments),
+        Task::Fuzz(arguments) => steps::fuzz_by_hand(&context, &arguments),
         Task::Chaos { arguments } => {
             println!("commit {}", steps::commit(&context));
             let arguments = [vec!["chaos".to_owned()], arguments].concat();

@@ -16,6 +16,7 @@ use crate::report::Step;
 
 #[cfg(test)]
 pub(crate) use cargo::tests;
+pub(crate) use fuzz::by_hand::{Arguments as FuzzArguments, command as fuzz_by_hand};
 #[cfg(test)]
 pub(crate) use layout::told;
 pub(crate) use sim::commit;

@@ -1,7 +1,10 @@
 //! The fuzz targets: a bounded run of each, from the seeds that are committed.
 //!
 //! `fuzz/` is in cargo-fuzz's layout, so `cargo +nightly fuzz run TARGET` hunts for as long as one likes. The smoke run here
-//! builds the same with plain cargo, the flags that cargo-fuzz would set, and the pinned toolchain.
+//! builds the same with plain cargo, the flags that cargo-fuzz would set, and the pinned toolchain. `cargo xtask fuzz` ([`by_hand`]) runs longer, and says how much
+//! of the code an input has reached.
+
+pub(crate) mod by_hand;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -59,6 +62,17 @@ pub(super) fn smoke(context: &Context) -> Outcome {
         Ok(targets) => targets,
         Err(error) => return Outcome::failed(format!("cannot read fuzz/fuzz_targets: {error}")),
     };
+    let programs = match build(context) {
+        Ok(programs) => programs,
+        Err(outcome) => return outcome,
+    };
+    let complaints: Vec<String> =
+        targets.iter().filter_map(|target| run(context, &programs, target)).collect();
+    told(context, &complaints, targets.len())
+}
+
+/// Builds every target as libFuzzer wants it; where the programs are.
+fn build(context: &Context) -> Result<PathBuf, Outcome> {
     let built = context.root.join("target/fuzz");
     let words = ["build", "--quiet", "--release", "--manifest-path", MANIFEST, "--bins", "--target", TARGET];
     let build = Run::cargo(context, &words)
@@ -66,14 +80,17 @@ pub(super) fn smoke(context: &Context) -> Outcome {
         .env("RUSTC_BOOTSTRAP", "1")
         .env("RUSTFLAGS", FLAGS)
         .finish(context, "fuzz-build");
-    if !build.success {
-        return Outcome::failed(format!("the fuzz targets do not build: {}", build.how));
+    if build.success {
+        return Ok(built.join(TARGET).join("release"));
     }
-    let complaints: Vec<String> = targets
-        .iter()
-        .filter_map(|target| run(context, &built.join(TARGET).join("release"), target))
-        .collect();
-    told(context, &complaints, targets.len())
+    Err(Outcome::failed(format!("the fuzz targets do not build: {}", build.how)))
+}
+
+/// Folders of inputs that are committed for `target`, those that are there.
+fn committed(context: &Context, target: &str) -> Vec<PathBuf> {
+    let folders =
+        ["seeds", "corpus", "regressions"].map(|kind| context.root.join("fuzz").join(kind).join(target));
+    folders.into_iter().filter(|folder| folder.is_dir()).collect()
 }
 
 /// What a run of `target` found, if anything.
@@ -85,7 +102,6 @@ fn run(context: &Context, programs: &std::path::Path, target: &str) -> Option<St
             return Some(format!("{target}: cannot make {}: {error}", made.display()));
         }
     }
-    let seeds = context.root.join("fuzz/seeds").join(target);
     let program = programs.join(target);
     let prefix = format!("-artifact_prefix={}/", artifacts.display());
     let words: Vec<String> =
@@ -93,7 +109,8 @@ fn run(context: &Context, programs: &std::path::Path, target: &str) -> Option<St
             .into_iter()
             .map(String::from)
             .chain(["-print_final_stats=1".to_string()])
-            .chain([&corpus, &seeds].map(|folder| folder.display().to_string()))
+            .chain([corpus.display().to_string()])
+            .chain(committed(context, target).iter().map(|folder| folder.display().to_string()))
             .collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let finished = Run::new(context, &program.display().to_string(), &words)

@@ -1,0 +1,239 @@
+//! `cargo xtask fuzz`: long runs with counts, a small corpus out of a large one, and how much of the code the inputs reach.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+
+use super::{MANIFEST, build, committed, no_compiler, targets};
+use crate::exec::Run;
+use crate::report::Outcome;
+use crate::{Context, steps};
+
+/// Nothing that ends by its count ends by this.
+const NEVER: Duration = Duration::from_secs(30 * 24 * 3600);
+/// A corpus that is committed keeps inputs of at most so many bytes, and so many of them.
+const KEPT_BYTES: u64 = 1500;
+const KEPT: usize = 60;
+
+/// What `cargo xtask fuzz` is given.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// Only these targets; all of them otherwise
+    targets: Vec<String>,
+    /// Executions of each target
+    #[arg(long, default_value_t = 1_000_000)]
+    executions: u64,
+    /// End each target after so many seconds at the latest
+    #[arg(long)]
+    seconds: Option<u64>,
+    /// Do not fuzz: report which lines the inputs reach that are committed or were found here. Needs the component llvm-tools
+    #[arg(long)]
+    coverage: bool,
+    /// Do not fuzz: take the fewest small inputs that reach what those found here reach into fuzz/corpus, to be committed
+    #[arg(long, conflicts_with = "coverage")]
+    minimise: bool,
+}
+
+pub(crate) fn command(context: &Context, arguments: &Arguments) -> ExitCode {
+    println!("commit {}", steps::commit(context));
+    if let Some(Outcome::Skipped { why, .. }) = no_compiler() {
+        println!("SKIPPED: {why}");
+        return ExitCode::SUCCESS;
+    }
+    let known = match targets(context) {
+        Ok(known) => known,
+        Err(error) => return failed(&format!("cannot read fuzz/fuzz_targets: {error}")),
+    };
+    if let Some(unknown) = arguments.targets.iter().find(|target| !known.contains(target)) {
+        return failed(&format!("no target is called {unknown}; there are {}", known.join(", ")));
+    }
+    let chosen = if arguments.targets.is_empty() { known } else { arguments.targets.clone() };
+    let done = match (arguments.coverage, arguments.minimise) {
+        (true, _) => coverage(context, &chosen),
+        (false, true) => programs(context).and_then(|programs| minimise(context, &programs, &chosen)),
+        (false, false) => programs(context).and_then(|programs| fuzz(context, &programs, &chosen, arguments)),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => failed(&why),
+    }
+}
+
+fn failed(why: &str) -> ExitCode {
+    eprintln!("{why}");
+    ExitCode::FAILURE
+}
+
+fn programs(context: &Context) -> Result<PathBuf, String> {
+    build(context).map_err(|outcome| match outcome {
+        Outcome::Failed { why, .. } | Outcome::Skipped { why, .. } => why,
+        Outcome::Passed(_) => String::new(),
+    })
+}
+
+/// Inputs of `target` that were found on this machine.
+fn found(context: &Context, target: &str) -> PathBuf {
+    context.root.join("target/fuzz/corpus").join(target)
+}
+
+fn fuzz(context: &Context, programs: &Path, chosen: &[String], arguments: &Arguments) -> Result<(), String> {
+    let mut findings = Vec::new();
+    println!("{:<18} {:>12} {:>8} {:>8}  finding", "target", "executions", "seconds", "inputs");
+    for target in chosen {
+        let corpus = found(context, target);
+        let artifacts = context.root.join("target/fuzz/artifacts").join(target);
+        for made in [&corpus, &artifacts] {
+            std::fs::create_dir_all(made)
+                .map_err(|error| format!("cannot make {}: {error}", made.display()))?;
+        }
+        let mut words = vec![
+            format!("-runs={}", arguments.executions),
+            "-timeout=10".to_owned(),
+            "-rss_limit_mb=2048".to_owned(),
+            "-malloc_limit_mb=256".to_owned(),
+            "-print_final_stats=1".to_owned(),
+            format!("-artifact_prefix={}/", artifacts.display()),
+        ];
+        words.extend(arguments.seconds.map(|seconds| format!("-max_total_time={seconds}")));
+        words.push(corpus.display().to_string());
+        words.extend(committed(context, target).iter().map(|folder| folder.display().to_string()));
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let begun = Instant::now();
+        let program = programs.join(target).display().to_string();
+        let finished =
+            Run::new(context, &program, &words).limit(NEVER).finish(context, &format!("fuzz-{target}"));
+        let executions = statistic(&finished.output, "stat::number_of_executed_units:");
+        let inputs = std::fs::read_dir(&corpus).map_or(0, Iterator::count);
+        let finding = if finished.success { "none" } else { "FOUND" };
+        let seconds = begun.elapsed().as_secs();
+        println!("{target:<18} {executions:>12} {seconds:>8} {inputs:>8}  {finding}");
+        if !finished.success {
+            findings.push(format!("{target}: {}; the input is in {}", finished.how, artifacts.display()));
+        }
+    }
+    if findings.is_empty() { Ok(()) } else { Err(findings.join("\n")) }
+}
+
+fn statistic(output: &str, name: &str) -> u64 {
+    let last = output.lines().rev().find_map(|line| line.trim().strip_prefix(name));
+    last.and_then(|number| number.trim().parse().ok()).unwrap_or(0)
+}
+
+/// The fewest small inputs that reach what those found here reach.
+fn minimise(context: &Context, programs: &Path, chosen: &[String]) -> Result<(), String> {
+    for target in chosen {
+        let merged = context.root.join("target/fuzz/merged").join(target);
+        let kept = context.root.join("fuzz/corpus").join(target);
+        let told =
+            |what: &str, path: &Path, error: &std::io::Error| format!("{what} {}: {error}", path.display());
+        let _ = std::fs::remove_dir_all(&merged);
+        for made in [&merged, &kept] {
+            std::fs::create_dir_all(made).map_err(|error| told("cannot make", made, &error))?;
+        }
+        let folders =
+            [merged.clone(), kept.clone(), found(context, target)].map(|folder| folder.display().to_string());
+        let longest = format!("-max_len={KEPT_BYTES}");
+        let words: Vec<&str> =
+            ["-merge=1", &longest].into_iter().chain(folders.iter().map(String::as_str)).collect();
+        let program = programs.join(target).display().to_string();
+        let finished =
+            Run::new(context, &program, &words).limit(NEVER).finish(context, &format!("fuzz-merge-{target}"));
+        if !finished.success {
+            return Err(format!("{target}: {}", finished.how));
+        }
+        // The shortest: what they reach is in the fewest bytes.
+        let mut inputs: Vec<(u64, PathBuf)> = std::fs::read_dir(&merged)
+            .map_err(|error| told("cannot read", &merged, &error))?
+            .flatten()
+            .filter_map(|entry| Some((entry.metadata().ok()?.len(), entry.path())))
+            .filter(|(bytes, _)| (1..=KEPT_BYTES).contains(bytes))
+            .collect();
+        inputs.sort_unstable();
+        inputs.truncate(KEPT);
+        std::fs::remove_dir_all(&kept).map_err(|error| told("cannot empty", &kept, &error))?;
+        std::fs::create_dir_all(&kept).map_err(|error| told("cannot make", &kept, &error))?;
+        for (_, input) in &inputs {
+            let name = input.file_name().unwrap_or_default();
+            std::fs::copy(input, kept.join(name)).map_err(|error| told("cannot copy", input, &error))?;
+        }
+        println!("{target:<18} {:>4} inputs in {}", inputs.len(), kept.display());
+    }
+    Ok(())
+}
+
+/// Replays all inputs in a build that counts, and prints what they reach of each file.
+fn coverage(context: &Context, chosen: &[String]) -> Result<(), String> {
+    let Some(tools) = tools(context) else {
+        println!(
+            "SKIPPED: rustc's own llvm-profdata and llvm-cov are not there: `rustup component add llvm-tools`"
+        );
+        return Ok(());
+    };
+    let built = context.root.join("target/fuzz-coverage");
+    let words = ["build", "--quiet", "--manifest-path", MANIFEST, "--bin", "replay"];
+    let build = Run::cargo(context, &words)
+        .env("CARGO_TARGET_DIR", &built)
+        .env("RUSTFLAGS", "-Cinstrument-coverage --cfg fuzzing")
+        .finish(context, "fuzz-coverage-build");
+    if !build.success {
+        return Err(format!("the replay does not build: {}", build.how));
+    }
+    let program = built.join("debug/replay").display().to_string();
+    let mut profiles = Vec::new();
+    for target in chosen {
+        let profile = built.join(format!("{target}.profraw"));
+        let mut folders = committed(context, target);
+        folders.extend(Some(found(context, target)).filter(|folder| folder.is_dir()));
+        let folders: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
+        let words: Vec<&str> =
+            std::iter::once(&target[..]).chain(folders.iter().map(String::as_str)).collect();
+        let run = Run::new(context, &program, &words).env("LLVM_PROFILE_FILE", &profile).limit(NEVER);
+        let finished = run.finish(context, &format!("fuzz-replay-{target}"));
+        if !finished.success {
+            return Err(format!("{target}: an input fails: {}", finished.how));
+        }
+        profiles.push(profile.display().to_string());
+    }
+    let merged = built.join("all.profdata").display().to_string();
+    let words: Vec<&str> =
+        ["merge", "-sparse", "-o", &merged].into_iter().chain(profiles.iter().map(String::as_str)).collect();
+    let profdata = tools.join("llvm-profdata").display().to_string();
+    let finished = Run::new(context, &profdata, &words).finish(context, "fuzz-profdata");
+    if !finished.success {
+        return Err(finished.how);
+    }
+    let profile = format!("-instr-profile={merged}");
+    // Only what is windlass's own, without what is made for tests.
+    let ignored = "-ignore-filename-regex=(registry|rustc|/fuzz/|/tests/|testing)";
+    let words = ["report", &program, &profile, ignored];
+    let cov = tools.join("llvm-cov").display().to_string();
+    let finished = Run::new(context, &cov, &words).finish(context, "fuzz-coverage");
+    println!("{}", finished.output);
+    if finished.success { Ok(()) } else { Err(finished.how) }
+}
+
+/// Where the compiler's own tools are; those of another version can't read what it writes.
+fn tools(context: &Context) -> Option<PathBuf> {
+    let output = std::process::Command::new("rustc")
+        .args(["--print", "target-libdir"])
+        .current_dir(&context.root)
+        .output()
+        .ok()?;
+    let library = PathBuf::from(String::from_utf8(output.stdout).ok()?.trim().to_owned());
+    let tools = library.parent()?.join("bin");
+    tools.join("llvm-cov").is_file().then_some(tools)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::statistic;
+
+    #[test]
+    fn the_last_count_is_read() {
+        let output = "#2 INITED\nstat::number_of_executed_units: 1234\nstat::average_exec_per_sec: 9\n";
+        assert_eq!(statistic(output, "stat::number_of_executed_units:"), 1234);
+        assert_eq!(statistic("", "stat::number_of_executed_units:"), 0);
+    }
+}
