@@ -8,9 +8,9 @@
 use std::collections::VecDeque;
 
 use windlass_engine::{
-    Acknowledgement, Command, Config, Configuration, DurableState, Engine, Heartbeat, Identity,
-    Input as Happened, Limits, LsnRange, Mark, Message, Notice, Opening, Persisted, Placed, Role, Session,
-    StopReason, Summary, Timing, Token, Witness,
+    Acknowledgement, Change, Command, Config, Configuration, ConfigurationRecord, DurableState, Engine,
+    Heartbeat, Identity, Input as Happened, Limits, LsnRange, Mark, Message, Notice, Opening, Persisted,
+    Placed, Quorums, Role, Session, StopReason, Summary, Timing, Token, Witness,
 };
 use windlass_log::{Epoch, EpochHistory, Geometry, HEADER_BYTES, Lsn, MemberId, SEGMENT_BYTES_MIN};
 
@@ -115,6 +115,8 @@ impl Member {
                 Command::Flush { .. }
                 | Command::Parse { .. }
                 | Command::Fetch { .. }
+                | Command::AppendConfiguration(_)
+                | Command::Members(_)
                 | Command::Replicate { .. }
                 | Command::Acknowledge { .. } => self.free.push_back(command),
                 Command::Connect { session, .. } | Command::Grant { session, .. } => {
@@ -237,6 +239,7 @@ impl Member {
                 durable: nothing,
                 witnessed: Vec::new(),
                 history: EpochHistory::new(),
+                configurations: self.configurations(event),
             };
         }
         let (epoch, lsn) = (self.epoch(event), self.lsn(event));
@@ -251,6 +254,28 @@ impl Member {
             durable: if event.who & 64 == 0 { Mark { epoch: Epoch::NONE, lsn: Lsn(0) } } else { mark },
             witnessed: if event.who & 128 == 0 { Vec::new() } else { witnesses.collect() },
             history: self.history(event),
+            configurations: self.configurations(event),
+        }
+    }
+
+    /// The group's founding configuration, and perhaps another one somewhere in the log.
+    fn configurations(&self, event: &Event) -> Vec<ConfigurationRecord> {
+        let founding = self.engine.config().founding.clone();
+        let change = match event.who % 4 {
+            0 => Change::Remove { member: ME },
+            1 => Change::Add { member: MemberId(200), address: None },
+            2 => Change::Quorums { quorums: Quorums::Sizes { write: 2, takeover: 2 } },
+            _ => Change::Remove { member: MemberId(1) },
+        };
+        let start = self.lsn(event);
+        let end = Lsn(start.0.saturating_add(96));
+        let next =
+            founding.after(&change).map(|configuration| ConfigurationRecord { start, end, configuration });
+        let first = ConfigurationRecord::founding(founding);
+        match (event.choice & 128, next) {
+            (0, _) | (_, Err(_)) => vec![first],
+            (_, Ok(next)) if event.who & 64 == 0 => vec![first, next],
+            (_, Ok(next)) => vec![next],
         }
     }
 
@@ -260,9 +285,12 @@ impl Member {
         let adopted =
             Session { epoch: if flag { higher(epoch, peer) } else { epoch }, attempt: u32::from(event.who) };
         match event.what / 16 {
-            0 => Message::PreVote { epoch },
+            0 => Message::PreVote { epoch, configuration: u64::from(event.who & 3) },
             1 => Message::PreVoteReply { epoch, granted: flag, promised: epoch },
-            2 => Message::Fence { epoch: if flag { higher(epoch, peer) } else { epoch } },
+            2 => Message::Fence {
+                epoch: if flag { higher(epoch, peer) } else { epoch },
+                configuration: u64::from(event.who & 3),
+            },
             3 | 4 => Message::Promise { epoch, summary: self.summary(event) },
             5 => Message::Rejected { epoch, promised: higher(epoch, peer) },
             6 => Message::Working { epoch, progress: u64::from(event.number) },
@@ -273,9 +301,11 @@ impl Member {
                 tail: lsn,
                 trimmed: if event.who & 1 == 0 { self.geometry.first_record(0) } else { lsn },
                 durable: if event.who & 2 == 0 { self.geometry.first_record(0) } else { lsn },
+                configurations: self.configurations(event),
             },
             10 => Message::Adopted { session, valid_tail: lsn, persisted: Persisted(lsn) },
             11 => Message::SnapshotNeeded { session, valid_tail: lsn },
+            12 if event.number % 8 == 0 => Message::NotAMember { configuration: u64::from(event.who & 3) },
             12 => Message::Resync { session },
             13 => Message::Alive { epoch, sequence: u64::from(event.number), pending_ns: 0, drained: lsn },
             14 => Message::AliveReply { epoch, sequence: u64::from(event.number) },

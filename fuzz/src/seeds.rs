@@ -3,7 +3,8 @@
 
 use windlass::control::{Frame, Purpose};
 use windlass_engine::{
-    Acknowledgement, Heartbeat, LsnRange, Mark, Message, Notice, Persisted, Session, Summary, Witness,
+    Acknowledgement, Change, Configuration, ConfigurationRecord, Heartbeat, LsnRange, Mark, Message, Notice,
+    Persisted, Session, Summary, Witness,
 };
 use windlass_fabric::{RemoteKey, RemoteRange};
 use windlass_log::{Epoch, EpochHistory, Lag, Lsn, MemberId, RecordHeader, RecordKind, Salt};
@@ -181,6 +182,11 @@ fn messages() -> Seeds {
     history.extend(Epoch::new(1, MemberId(0)), Lsn(4096)).expect("the first");
     history.extend(epoch, Lsn(8192)).expect("a later one");
     let mark = Mark { epoch, lsn: Lsn(9000) };
+    let founding = Configuration::founding([0, 1, 2].map(MemberId));
+    let add = Change::Add { member: MemberId(3), address: None };
+    let next = founding.after(&add).expect("a new number");
+    let next = ConfigurationRecord { start: Lsn(8500), end: Lsn(8700), configuration: next };
+    let configurations = vec![ConfigurationRecord::founding(founding), next];
     let summary = Summary {
         last_epoch: epoch,
         valid_tail: Lsn(9000),
@@ -190,17 +196,22 @@ fn messages() -> Seeds {
         durable: mark,
         witnessed: vec![Witness { member: MemberId(1), mark }],
         history: history.clone(),
+        configurations: configurations.clone(),
     };
     let tail = Lsn(9000);
     let messages = [
-        ("pre-vote", Message::PreVote { epoch }),
+        ("pre-vote", Message::PreVote { epoch, configuration: 1 }),
         ("pre-vote-reply", Message::PreVoteReply { epoch, granted: true, promised: epoch }),
-        ("fence", Message::Fence { epoch }),
+        ("fence", Message::Fence { epoch, configuration: 1 }),
+        ("not-a-member", Message::NotAMember { configuration: 1 }),
         ("promise", Message::Promise { epoch, summary }),
         ("rejected", Message::Rejected { epoch, promised: epoch }),
         ("working", Message::Working { epoch, progress: 4 }),
         ("campaign", Message::Campaign { epoch }),
-        ("adopt", Message::Adopt { session, history, tail, trimmed: Lsn(4096), durable: Lsn(8192) }),
+        (
+            "adopt",
+            Message::Adopt { session, history, tail, trimmed: Lsn(4096), durable: Lsn(8192), configurations },
+        ),
         ("adopted", Message::Adopted { session, valid_tail: tail, persisted: Persisted(Lsn(8192)) }),
         ("snapshot-needed", Message::SnapshotNeeded { session, valid_tail: tail }),
         ("resync", Message::Resync { session }),
@@ -214,7 +225,7 @@ fn messages() -> Seeds {
     let purpose = Purpose::Replicate;
     let frames = [
         ("ping", Frame::Ping),
-        ("engine", Frame::Engine(Box::new(Message::Fence { epoch }))),
+        ("engine", Frame::Engine(Box::new(Message::Fence { epoch, configuration: 0 }))),
         ("offer", Frame::Offer { session, purpose, endpoint: vec![1, 2, 3] }),
         ("accept", Frame::Accept { session, purpose: Purpose::Fetch, endpoint: vec![4] }),
         (

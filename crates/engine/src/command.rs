@@ -1,10 +1,14 @@
 //! What the engine asks of a driver.
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 
 use windlass_log::{Epoch, Lsn, MemberId};
 
-use crate::{Acknowledgement, CommitProof, DurableState, FenceQuorum, Heartbeat, LsnRange, Message, Notice};
+use crate::{
+    Acknowledgement, Change, ChangeError, CommitProof, Configuration, DurableState, FenceQuorum, Heartbeat,
+    LsnRange, MemberEntry, Message, Notice,
+};
 
 /// Names a command that is answered. Never reused by one engine.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -152,6 +156,9 @@ pub enum Command {
         /// The slot's content.
         heartbeat: Heartbeat,
     },
+    /// Append a record of kind configuration with this payload ([`Configuration::encode`]) among the application's. Answer:
+    /// [`crate::Input::ConfigurationFound`] before the drain that covers it is told, or [`crate::Input::ConfigurationRefused`].
+    AppendConfiguration(Box<Configuration>),
     /// As primary: the commit watermarks moved. Waiting commits at or below succeed by this value alone.
     Committed(CommitProof),
 
@@ -234,6 +241,8 @@ pub enum Command {
     },
 
     // ---- for the application -------------------------------------------------------------------------------------
+    /// Whom to keep a control connection with from now on, besides those that dial: every member of the configurations in force but this one.
+    Members(Vec<MemberEntry>),
     /// Something that the application or the operator should see.
     Event(Event),
 }
@@ -279,6 +288,25 @@ pub enum Event {
     HandoverFailed {
         /// Who was to have it: not streaming, or too slow.
         to: MemberId,
+    },
+    /// The newest configuration of this member's log, or whether it is committed, has changed.
+    Configuration {
+        /// It.
+        configuration: Box<Configuration>,
+        /// Whether it is known here to be committed: then its predecessor counts no more.
+        committed: bool,
+    },
+    /// A change that was asked for can't be made.
+    ChangeRefused {
+        /// The change.
+        change: Change,
+        /// Why.
+        reason: ChangeError,
+    },
+    /// This member has left the group: a configuration without it is committed. It takes part in nothing until a primary comes for it.
+    NotAMember {
+        /// The number of that configuration.
+        configuration: u64,
     },
     /// A takeover can't choose a log from those who answered; it goes on trying.
     Undecided {
@@ -338,9 +366,17 @@ pub struct Stall {
 /// Why a peer is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 pub enum Refusal {
-    /// It is no voter of this group.
-    #[error("it is not a member of this group: check the members in its configuration")]
-    NotAMember,
+    /// It calls itself by this member's number.
+    #[error("it has this member's own number: give each member its own")]
+    Myself,
+    /// It was founded with other members or quorums.
+    #[error(
+        "it has another configuration {number}: give all members of a new group the same members and quorums"
+    )]
+    OtherConfiguration {
+        /// The number that both have.
+        number: u64,
+    },
     /// It came back with another disk: it must join as a new member.
     #[error(
         "its incarnation is {found:016x}, known is {known:016x}: its disk was replaced, it must join as a new member"
@@ -400,6 +436,28 @@ pub enum Undecided {
         "this member is damaged and hears no primary that could repair it: start the other members; where all are damaged, restore the folder of one from a copy, or salvage what they hold"
     )]
     Damaged,
+    /// The chosen log has a configuration of which too few have promised.
+    #[error(
+        "the best log has configuration {number}, of which {promised} voters have promised and {needed} must: wait for more members"
+    )]
+    TooFewPromises {
+        /// The configuration's number.
+        number: u64,
+        /// How many of its voters have promised.
+        promised: usize,
+        /// Its takeover quorum.
+        needed: usize,
+    },
+    /// Two members began with different configurations.
+    #[error(
+        "{member} has another configuration {number} than this member: give all members of a new group the same members and quorums"
+    )]
+    OtherConfiguration {
+        /// Whose is another.
+        member: MemberId,
+        /// The number that both have.
+        number: u64,
+    },
     /// The chosen log's history holds as many epochs as it can.
     #[error("the log's history is full: trim the log on the member that leads next, then suspect again")]
     HistoryFull,
@@ -417,6 +475,28 @@ pub enum StopReason {
     /// No quorum was heard from for the suspicion timeout.
     #[error("no quorum of the group was heard from for the suspicion timeout")]
     NoQuorum,
+    /// A configuration without this member is committed.
+    #[error("this member has left the group with configuration {configuration}")]
+    Removed {
+        /// Its number.
+        configuration: u64,
+    },
+    /// The log's configuration names another disk under this member's number.
+    #[error(
+        "the group has a member of this number with incarnation {known:016x}, this folder's is {found:016x}: it was replaced, join as a new member"
+    )]
+    OtherDisk {
+        /// The configuration's.
+        known: u64,
+        /// This member's.
+        found: u64,
+    },
+    /// A configuration record that this release can't read.
+    #[error("the configuration record at {at} can't be read: run the release that the group runs")]
+    ConfigurationUnreadable {
+        /// Where.
+        at: Lsn,
+    },
     /// Handed over as asked.
     #[error("the tenure was handed over to {to}")]
     HandedOver {

@@ -13,8 +13,8 @@ pub struct Config {
     pub me: MemberId,
     /// Who this process is, told to every peer in the handshake.
     pub identity: Identity,
-    /// The configuration that the group began with, while no record of the log has another: 1 to [`Config::VOTERS_MAX`] voters, this member
-    /// among them.
+    /// The configuration that the group began with: 1 to [`Config::VOTERS_MAX`] voters, this member among them. Used while the durable state
+    /// has none. [`Configuration::unknown`] for a member that is to be added to a group: it takes part in nothing until a primary comes.
     pub founding: Configuration,
     /// The segment size of the log.
     pub geometry: Geometry,
@@ -35,7 +35,11 @@ impl Config {
 
     pub(crate) fn check(&self) {
         self.founding.check();
-        assert!(self.founding.is_voter(self.me), "{} is no voter of its own group", self.me);
+        assert!(
+            self.founding.is_voter(self.me) || self.founding.is_unknown(),
+            "{} is no voter of its own group",
+            self.me
+        );
         let t = &self.timing;
         assert!(
             t.heartbeat_ns > 0 && t.suspicion_ns >= 4 * t.heartbeat_ns,
@@ -164,11 +168,56 @@ pub struct DurableState {
     pub memory_lost: bool,
     /// The peers this member has met.
     pub peers: Vec<PeerRecord>,
+    /// The newest configurations of the log, by position, at most two: the last that is known to be committed, and the one behind it. Empty:
+    /// [`Config::founding`]. Those that end beyond the valid tail are not in the log.
+    pub configurations: Vec<ConfigurationRecord>,
+}
+
+/// A configuration, and the record of the log that has it. The founding one has none: it stands from LSN 0 to 0.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ConfigurationRecord {
+    /// Where the record starts.
+    pub start: Lsn,
+    /// Where it ends: a log whose valid tail reaches here holds it.
+    pub end: Lsn,
+    /// What it says.
+    pub configuration: Configuration,
+}
+
+impl ConfigurationRecord {
+    /// The founding one, which stands before the log.
+    #[must_use]
+    pub fn founding(configuration: Configuration) -> ConfigurationRecord {
+        ConfigurationRecord { start: Lsn(0), end: Lsn(0), configuration }
+    }
 }
 
 impl DurableState {
     /// The mark of a member that has lost bytes which it may have acknowledged.
     pub const MARK_UNKNOWN: Persisted = Persisted(Lsn(u64::MAX));
+
+    /// Notes a configuration record of the log. Whether it was new: then it must be in the superblock before anything behind its start is
+    /// flushed.
+    ///
+    /// What lies behind it was of a suffix that is gone. Of what lies before it only the last counts: its primary proposed it when that one was
+    /// committed. The list has the founding configuration at least, unless the group had none yet.
+    pub fn note_configuration(&mut self, found: ConfigurationRecord) -> bool {
+        let records = &mut self.configurations;
+        let base_end = records.first().map_or(Lsn(0), |base| base.end);
+        if found.end <= base_end || records.contains(&found) {
+            return false;
+        }
+        let start = found.start;
+        let mut at = 0;
+        records.retain(|record| {
+            at += 1;
+            at == 1 || record.end <= start
+        });
+        records.push(found);
+        let surplus = records.len().saturating_sub(2);
+        records.drain(..surplus);
+        true
+    }
 
     /// The state of a member of a new group whose log is empty.
     #[must_use]
@@ -181,6 +230,7 @@ impl DurableState {
             mark: Persisted(start),
             memory_lost: false,
             peers: Vec::new(),
+            configurations: Vec::new(),
         }
     }
 }

@@ -6,7 +6,7 @@
 //! * a *takeover quorum* of voters promises an epoch before it leads.
 //!
 //! Every write quorum meets every takeover quorum, `write + takeover > voters`, and that is all that safety needs of them:
-//! two write quorums need not meet, nor two takeover quorums. [`Configuration`] can't be made otherwise. DESIGN.md section 8.10.
+//! two write quorums need not meet, nor two takeover quorums. [`Configuration`] can't be made otherwise. DESIGN.md section 8.11.
 
 use alloc::vec::Vec;
 use core::net::SocketAddr;
@@ -199,6 +199,16 @@ pub enum ChangeError {
         /// The highest that was ever given.
         highest: MemberId,
     },
+    /// Too few of its voters follow: with it nothing would be committed.
+    #[error(
+        "{reached} voters of the new configuration follow, and {needed} must hold what is committed: wait until they do"
+    )]
+    OutOfReach {
+        /// How many follow, the primary among them if it votes.
+        reached: usize,
+        /// The write quorum.
+        needed: usize,
+    },
     /// No such member.
     #[error("{member} is no member of configuration {number}")]
     NotAMember {
@@ -352,13 +362,31 @@ impl Configuration {
     /// Whether these members hold a takeover quorum.
     #[must_use]
     pub fn is_takeover_quorum(&self, members: &[MemberId]) -> bool {
-        self.count(members) >= self.takeover_quorum() && !self.is_unknown()
+        let missing = usize::from(windlass_log::planted!(R20));
+        self.count(members) + missing >= self.takeover_quorum() && !self.is_unknown()
+    }
+
+    /// Whether these members have one in common with every write quorum. A takeover quorum has.
+    #[must_use]
+    pub fn meets_write_quorums(&self, members: &[MemberId]) -> bool {
+        self.count(members) + self.write_quorum() > self.voters_len() && !self.is_unknown()
     }
 
     /// How many of these members vote.
     #[must_use]
     pub fn count(&self, members: &[MemberId]) -> usize {
         self.voters().filter(|voter| members.contains(voter)).count()
+    }
+
+    /// Whether the other one is the same but for addresses; one of nobody is like every other.
+    #[must_use]
+    pub fn is_alike(&self, other: &Configuration) -> bool {
+        let same = |a: &MemberEntry, b: &MemberEntry| (a.id, a.standing) == (b.id, b.standing);
+        self.is_unknown()
+            || other.is_unknown()
+            || (self.quorums, self.number) == (other.quorums, other.number)
+                && self.members.len() == other.members.len()
+                && self.members.iter().zip(&other.members).all(|(a, b)| same(a, b))
     }
 
     fn voters_len(&self) -> usize {
@@ -370,8 +398,8 @@ impl Configuration {
     ///
     /// # Errors
     ///
-    /// [`ChangeError`]; never [`ChangeError::NotPrimary`], [`ChangeError::Pending`] or [`ChangeError::TenureTooYoung`], which are the
-    /// primary's to say.
+    /// [`ChangeError`]; never [`ChangeError::NotPrimary`], [`ChangeError::Pending`], [`ChangeError::TenureTooYoung`] or
+    /// [`ChangeError::OutOfReach`], which are the primary's to say.
     pub fn after(&self, change: &Change) -> Result<Configuration, ChangeError> {
         let mut next = Configuration { number: self.number + 1, ..self.clone() };
         match *change {

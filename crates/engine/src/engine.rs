@@ -9,8 +9,8 @@ use windlass_log::{Epoch, Lsn, MemberId};
 
 use crate::history::newest;
 use crate::{
-    Command, Config, Event, Input, Message, Opening, Persisted, Placed, Refusal, Role, Session, Stall,
-    StopReason, Undecided,
+    Command, Config, ConfigurationRecord, Event, Input, Message, Opening, Persisted, Placed, Refusal, Role,
+    Session, Stall, StopReason, Undecided,
 };
 
 mod append;
@@ -20,6 +20,7 @@ mod core;
 #[cfg(feature = "explore")]
 mod explore;
 mod links;
+mod members;
 mod peer;
 mod snapshot;
 mod takeover;
@@ -29,6 +30,7 @@ mod work;
 use self::backup::Following;
 use self::core::Core;
 use self::links::Links;
+use self::members::Told;
 use self::peer::Peer;
 use self::snapshot::Reset;
 use self::takeover::{Candidacy, Suspicion};
@@ -62,6 +64,10 @@ pub struct Engine {
     candidacy: Option<Candidacy>,
     accept_memory_loss: bool,
     undecided_said: Option<(Epoch, Undecided)>,
+    /// What was told of the newest configuration.
+    configuration_told: Told,
+    /// The configuration with which this member has left, as it was told.
+    left: Option<u64>,
     // The application's.
     trim_wanted: Option<Lsn>,
     stopped: Option<StopReason>,
@@ -139,10 +145,13 @@ impl Engine {
     #[must_use]
     pub fn new(config: Config, opening: Opening, now: u64) -> Engine {
         config.check();
-        let is_lone = config.founding.voters().count() == 1;
         let promised = opening.state.promised;
+        let core = Core::new(config, opening, now);
+        core.configurations().for_each(crate::Configuration::check);
+        let is_lone = core.is_voter(core.me()) && core.others().is_empty();
+        let configuration_told = (core.newest().configuration.number(), core.is_newest_committed());
         let mut engine = Engine {
-            core: Core::new(config, opening, now),
+            core,
             links: Links::default(),
             refused: BTreeMap::new(),
             work: None,
@@ -159,6 +168,8 @@ impl Engine {
             candidacy: None,
             accept_memory_loss: false,
             undecided_said: None,
+            configuration_told,
+            left: None,
             trim_wanted: None,
             stopped: None,
             role_said: (Role::Backup, promised),
@@ -308,6 +319,10 @@ impl Engine {
                     self.work_saved(token);
                     self.candidacy_saved(token);
                     self.reset_saved(token);
+                    if self.core.configuration_saved(token) {
+                        self.work_flushed();
+                        self.candidacy_flushed();
+                    }
                 }
             }
             Input::Failed { reason } => self.stop(reason),
@@ -323,6 +338,9 @@ impl Engine {
             }
             Input::Notice { session, notice } => self.notice(session, notice),
             Input::Heartbeat { heartbeat } => self.heartbeat(heartbeat),
+            Input::ConfigurationFound(found) => self.found(found),
+            Input::ConfigurationRefused { number } => self.refused_by_log(number),
+            Input::Change(change) => self.change(change),
             Input::Parsed { token, valid_tail } => self.parsed(token, valid_tail),
             Input::GrantDone { token } => self.grant_done(token),
             Input::Revoked { token, valid_tail } => self.revoked(token, valid_tail),
@@ -349,26 +367,26 @@ impl Engine {
     fn message(&mut self, from: MemberId, message: Message) {
         let promised = self.core.state.promised;
         match message {
-            Message::PreVote { epoch } => self.vote_asked(from, epoch),
+            Message::PreVote { epoch, configuration } => self.vote_asked(from, epoch, configuration),
             Message::PreVoteReply { epoch, granted, promised } => {
                 self.vote_answered(from, epoch, granted, promised);
             }
-            Message::Fence { epoch } => self.fence_asked(from, epoch),
+            Message::Fence { epoch, configuration } => self.fence_asked(from, epoch, configuration),
             Message::Promise { epoch, summary } => self.promised(from, epoch, summary),
             Message::Rejected { epoch, promised } => self.rejected(epoch, promised),
             Message::Working { epoch, progress } => {
-                if epoch.member() == from {
+                if epoch.member() == from && self.is_heard(from) {
                     self.candidate_working(epoch, progress);
                 }
             }
             Message::Campaign { epoch } => {
-                if epoch >= promised && self.sealing.is_none() {
+                if epoch >= promised && self.sealing.is_none() && self.core.is_voter(from) {
                     self.core.epoch_seen = self.core.epoch_seen.max(epoch);
                     self.campaign();
                 }
             }
-            Message::Adopt { session, history, tail, trimmed, durable } => {
-                let offer = Offer { primary: from, session, history, tail, trimmed, durable };
+            Message::Adopt { session, history, tail, trimmed, durable, configurations } => {
+                let offer = Offer { primary: from, session, history, tail, trimmed, durable, configurations };
                 self.adopt_asked(offer);
             }
             Message::Adopted { session, valid_tail, persisted } => {
@@ -384,13 +402,14 @@ impl Engine {
                 }
                 // R-15, as for heartbeats.
                 let stands = pending_ns >= self.core.config.timing.stall_ns && !windlass_log::planted!(R15);
-                if epoch.member() == from && !stands {
+                if epoch.member() == from && self.is_heard(from) && !stands {
                     self.heard();
                 }
                 self.core.send(from, Message::AliveReply { epoch, sequence });
             }
             Message::AliveReply { epoch, sequence } => self.alive_answered(from, epoch, sequence),
             Message::FetchRequest { session, range } => self.fetch_asked(from, session, range),
+            Message::NotAMember { configuration } => self.told_not_a_member(configuration),
         }
     }
 
@@ -403,10 +422,23 @@ impl Engine {
             && offer.trimmed <= offer.durable
             && offer.durable <= offer.tail
             && geometry.normalize(offer.tail) == offer.tail
-            && geometry.normalize(offer.trimmed) == offer.trimmed;
+            && geometry.normalize(offer.trimmed) == offer.trimmed
+            && !offer.configurations.is_empty();
         if epoch < promised {
             self.core.send(offer.primary, Message::Rejected { epoch, promised });
         } else if is_sound {
+            let number = offer.configurations.last().map_or(0, |record| record.configuration.number());
+            if !self.obeys(offer.primary, number) {
+                return self.not_a_member(offer.primary);
+            }
+            if let Some(number) = self.founded_otherwise(&offer.configurations) {
+                let (peer, reason) = (offer.primary, Refusal::OtherConfiguration { number });
+                if self.refused.insert(peer, reason) != Some(reason) {
+                    self.core.event(Event::Refused { peer, reason });
+                }
+                return;
+            }
+            self.left = None;
             self.offered(offer);
         }
     }
@@ -444,12 +476,14 @@ impl Engine {
     fn pump(&mut self) {
         if self.stopped.is_none() {
             self.count_commits();
+            self.pump_members();
             self.pump_handover();
             self.trim_as_primary();
             self.pump_sessions();
             self.pump_batches();
             self.pump_snapshot();
             self.pump_backup();
+            self.pump_members();
             self.pump_flush();
             self.watch_pending();
         }
@@ -464,7 +498,7 @@ impl Engine {
         if self.core.log.flush.is_some() {
             return;
         }
-        if persisted == tail {
+        if persisted == tail || persisted >= self.core.flushable() && self.core.is_saving_configuration() {
             self.core.log.unpersisted_since = None;
             return;
         }
@@ -482,10 +516,17 @@ impl Engine {
 
     fn flush_deadline(&self) -> Option<u64> {
         self.flush_wanted()?;
-        if self.core.log.flush.is_some() {
+        if self.core.log.flush.is_some() || self.core.is_saving_configuration() {
             return None;
         }
         Some(self.core.log.unpersisted_since? + self.core.config.timing.flush_idle_ns)
+    }
+
+    /// The number of the configuration that this member and a primary have both, and which is not the same in both.
+    fn founded_otherwise(&self, theirs: &[ConfigurationRecord]) -> Option<u64> {
+        let own = self.core.state.configurations.first().filter(|record| record.end == Lsn(0))?;
+        let other = theirs.first().filter(|record| record.end == Lsn(0))?;
+        (!own.configuration.is_alike(&other.configuration)).then(|| own.configuration.number())
     }
 
     fn role(&self) -> Role {

@@ -5,7 +5,8 @@ use alloc::boxed::Box;
 use windlass_log::{Lsn, MemberId};
 
 use crate::{
-    Acknowledgement, Heartbeat, Identity, Message, Notice, Persisted, Placed, Session, StopReason, Token,
+    Acknowledgement, Change, ConfigurationRecord, Heartbeat, Identity, Message, Notice, Persisted, Placed,
+    Session, StopReason, Token,
 };
 
 /// Everything that can happen to an engine except the passing of time.
@@ -148,6 +149,15 @@ pub enum Input {
         /// What it says.
         heartbeat: Heartbeat,
     },
+    /// A configuration record of the local log: met by a scan (of a [`crate::Command::Parse`], [`crate::Command::Revoke`] or
+    /// [`crate::Command::Fetch`]), or appended for [`crate::Command::AppendConfiguration`]. It comes before the first input whose tail
+    /// reaches its end, and as often as it is met.
+    ConfigurationFound(ConfigurationRecord),
+    /// Answers [`crate::Command::AppendConfiguration`]: the log takes no record now.
+    ConfigurationRefused {
+        /// The number of the configuration.
+        number: u64,
+    },
     /// Answers [`crate::Command::Parse`].
     Parsed {
         /// The command's.
@@ -202,6 +212,8 @@ pub enum Input {
         /// The LSN at which the log goes on: a record end of the primary's log.
         at: Lsn,
     },
+    /// As primary: change the group. What becomes of it is told by [`crate::Event::Configuration`] or [`crate::Event::ChangeRefused`].
+    Change(Change),
     /// Become primary if that is possible: an operator or an external elector suspects the primary.
     Suspect,
     /// Give the tenure to this member, without waiting for suspicion.

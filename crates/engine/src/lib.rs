@@ -42,7 +42,7 @@ mod watermark;
 pub use command::{
     Command, Event, PeerStatus, Refusal, Role, Session, Stall, StallCause, StopReason, Token, Undecided,
 };
-pub use config::{Config, DurableState, Identity, Limits, Opening, PeerRecord, Timing};
+pub use config::{Config, ConfigurationRecord, DurableState, Identity, Limits, Opening, PeerRecord, Timing};
 pub use configuration::{
     CONFIGURATION_BYTES_MAX, CONFIGURATION_VERSION, Change, ChangeError, Configuration,
     ConfigurationDecodeError, MemberEntry, QuorumError, Quorums, Standing,

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use windlass_log::{Epoch, EpochHistory, Lsn, MemberId};
 
-use crate::{LsnRange, Persisted, Session};
+use crate::{ConfigurationRecord, LsnRange, Persisted, Session};
 
 mod codec;
 
@@ -29,6 +29,8 @@ pub struct Summary {
     pub witnessed: Vec<Witness>,
     /// Which epoch owns which LSNs. Never ranks.
     pub history: EpochHistory,
+    /// The newest configurations of the log: over those of the chosen log promises are counted.
+    pub configurations: Vec<ConfigurationRecord>,
 }
 
 /// A position and whose bytes lie below it: two logs that reach the same mark hold the same bytes below it.
@@ -56,6 +58,8 @@ pub enum Message {
     PreVote {
         /// The epoch that the sender would ask for.
         epoch: Epoch,
+        /// The number of the sender's newest configuration.
+        configuration: u64,
     },
     /// The answer.
     PreVoteReply {
@@ -70,6 +74,8 @@ pub enum Message {
     Fence {
         /// The sender's.
         epoch: Epoch,
+        /// The number of the sender's newest configuration.
+        configuration: u64,
     },
     /// Promised, durably; every window is revoked and the log is scanned and flushed.
     Promise {
@@ -109,6 +115,8 @@ pub enum Message {
         trimmed: Lsn,
         /// The primary's watermark.
         durable: Lsn,
+        /// The newest configurations of the primary's log.
+        configurations: Vec<ConfigurationRecord>,
     },
     /// Adopted and cut, durably; windows are granted from `valid_tail` on.
     Adopted {
@@ -155,5 +163,10 @@ pub enum Message {
         session: Session,
         /// What.
         range: LsnRange,
+    },
+    /// The receiver is no member of the group any more: a configuration that it has not got is committed.
+    NotAMember {
+        /// That configuration's number.
+        configuration: u64,
     },
 }

@@ -5,6 +5,8 @@ use alloc::vec::Vec;
 
 use windlass_log::{Epoch, Lsn, MemberId};
 
+use crate::Configuration;
+
 /// A quorum has promised `epoch`, durably, and revoked every window: no older epoch can commit again.
 #[cfg_attr(feature = "explore", derive(Clone))]
 #[derive(PartialEq, Eq, Debug)]
@@ -18,13 +20,23 @@ impl FenceQuorum {
     ///
     /// # Panics
     ///
-    /// If they are no takeover quorum of the voters: the caller counted wrong.
-    pub(crate) fn new(epoch: Epoch, promised: Vec<MemberId>, quorum: usize) -> FenceQuorum {
-        assert!(
-            promised.len() >= quorum,
-            "R-20: {} promises fence nothing, a takeover quorum is {quorum}",
-            promised.len()
-        );
+    /// If they are no takeover quorum of each configuration in force in the chosen log: the caller counted wrong.
+    pub(crate) fn new<'a>(
+        epoch: Epoch,
+        promised: Vec<MemberId>,
+        in_force: impl Iterator<Item = &'a Configuration>,
+    ) -> FenceQuorum {
+        let mut counted = 0;
+        for configuration in in_force {
+            counted += 1;
+            assert!(
+                configuration.is_takeover_quorum(&promised),
+                "R-20: promises of {promised:?} fence nothing in configuration {}, whose takeover quorum is {}",
+                configuration.number(),
+                configuration.takeover_quorum()
+            );
+        }
+        assert!(counted > 0, "R-20: promises are counted over some configuration");
         FenceQuorum { epoch, promised }
     }
 

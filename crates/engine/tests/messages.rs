@@ -3,7 +3,8 @@
 
 use proptest::prelude::*;
 use windlass_engine::{
-    Config, LsnRange, MESSAGE_BYTES_MAX, Mark, Message, MessageError, Persisted, Session, Summary, Witness,
+    Change, Config, Configuration, ConfigurationRecord, LsnRange, MESSAGE_BYTES_MAX, Mark, Message,
+    MessageError, Persisted, Session, Summary, Witness,
 };
 use windlass_log::{Epoch, EpochHistory, HISTORY_ENTRIES_MAX, Lsn, MemberId};
 
@@ -35,11 +36,26 @@ fn history() -> impl Strategy<Value = EpochHistory> {
     })
 }
 
+fn configurations() -> impl Strategy<Value = Vec<ConfigurationRecord>> {
+    let address =
+        || prop::option::of(any::<(u32, u16)>().prop_map(|(ip, port)| (ip.to_be_bytes(), port).into()));
+    let one = (any::<u32>(), any::<u16>(), 1..15_u8, address(), any::<u64>()).prop_map(
+        |(start, bytes, voters, address, disk)| {
+            let founding = Configuration::founding((0..voters).map(MemberId));
+            let learner = founding.after(&Change::Add { member: MemberId(voters + 1), address }).unwrap();
+            let configuration = if disk % 2 == 0 { learner } else { learner.promoted(disk).unwrap() };
+            let start = Lsn(u64::from(start));
+            ConfigurationRecord { start, end: Lsn(start.0 + u64::from(bytes)), configuration }
+        },
+    );
+    prop::collection::vec(one, 0..3)
+}
+
 fn summary() -> impl Strategy<Value = Summary> {
     let witness = (any::<u8>(), mark()).prop_map(|(member, mark)| Witness { member: MemberId(member), mark });
     let witnessed = prop::collection::vec(witness, 0..Config::VOTERS_MAX);
-    (epoch(), lsn(), lsn(), mark(), any::<bool>(), mark(), witnessed, history()).prop_map(
-        |(last_epoch, valid_tail, trimmed, mark, memory_lost, durable, witnessed, history)| Summary {
+    (epoch(), lsn(), lsn(), mark(), any::<bool>(), mark(), witnessed, history(), configurations()).prop_map(
+        |(
             last_epoch,
             valid_tail,
             trimmed,
@@ -48,6 +64,17 @@ fn summary() -> impl Strategy<Value = Summary> {
             durable,
             witnessed,
             history,
+            configurations,
+        )| Summary {
+            last_epoch,
+            valid_tail,
+            trimmed,
+            mark,
+            memory_lost,
+            durable,
+            witnessed,
+            history,
+            configurations,
         },
     )
 }
@@ -55,10 +82,16 @@ fn summary() -> impl Strategy<Value = Summary> {
 fn message() -> impl Strategy<Value = Message> {
     let pre_vote_reply = (epoch(), any::<bool>(), epoch())
         .prop_map(|(epoch, granted, promised)| Message::PreVoteReply { epoch, granted, promised });
-    let adopt =
-        (session(), history(), lsn(), lsn(), lsn()).prop_map(|(session, history, tail, trimmed, durable)| {
-            Message::Adopt { session, history, tail, trimmed, durable }
-        });
+    let adopt = (session(), history(), lsn(), lsn(), lsn(), configurations()).prop_map(
+        |(session, history, tail, trimmed, durable, configurations)| Message::Adopt {
+            session,
+            history,
+            tail,
+            trimmed,
+            durable,
+            configurations,
+        },
+    );
     let adopted = (session(), lsn(), lsn()).prop_map(|(session, valid_tail, persisted)| Message::Adopted {
         session,
         valid_tail,
@@ -74,9 +107,10 @@ fn message() -> impl Strategy<Value = Message> {
         Message::FetchRequest { session, range }
     });
     prop_oneof![
-        epoch().prop_map(|epoch| Message::PreVote { epoch }),
+        (epoch(), any::<u64>()).prop_map(|(epoch, configuration)| Message::PreVote { epoch, configuration }),
         pre_vote_reply,
-        epoch().prop_map(|epoch| Message::Fence { epoch }),
+        (epoch(), any::<u64>()).prop_map(|(epoch, configuration)| Message::Fence { epoch, configuration }),
+        any::<u64>().prop_map(|configuration| Message::NotAMember { configuration }),
         (epoch(), summary()).prop_map(|(epoch, summary)| Message::Promise { epoch, summary }),
         (epoch(), epoch()).prop_map(|(epoch, promised)| Message::Rejected { epoch, promised }),
         (epoch(), any::<u64>()).prop_map(|(epoch, progress)| Message::Working { epoch, progress }),
@@ -111,7 +145,7 @@ proptest! {
     #[test]
     fn kind_9_any_bytes_are_taken_without_a_panic(kind in 0..20_u8, bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         let _ = Message::decode(&bytes);
-        let headed: Vec<u8> = [1, 0, kind, 0].into_iter().chain(bytes).collect();
+        let headed: Vec<u8> = [2, 0, kind, 0].into_iter().chain(bytes).collect();
         let _ = Message::decode(&headed);
     }
 }
@@ -124,6 +158,7 @@ fn kind_9_a_count_that_lies_allocates_nothing() {
         tail: Lsn(0),
         trimmed: Lsn(0),
         durable: Lsn(0),
+        configurations: Vec::new(),
     }
     .encode();
     bytes[16..20].copy_from_slice(&2000_u32.to_le_bytes());
@@ -140,6 +175,10 @@ fn the_longest_message_fits_and_kind_80_other_versions_are_refused() {
         history.extend(Epoch::from_bits(n), Lsn(n)).unwrap();
     }
     let mark = Mark { epoch: Epoch::NONE, lsn: Lsn(0) };
+    let full = Configuration::founding((0..15).map(MemberId));
+    let replace = Change::Replace { old: MemberId(1), new: MemberId(99), address: None };
+    let record =
+        ConfigurationRecord { start: Lsn(1), end: Lsn(2), configuration: full.after(&replace).unwrap() };
     let summary = Summary {
         last_epoch: Epoch::NONE,
         valid_tail: Lsn(0),
@@ -147,11 +186,12 @@ fn the_longest_message_fits_and_kind_80_other_versions_are_refused() {
         mark,
         memory_lost: true,
         durable: mark,
-        witnessed: vec![Witness { member: MemberId(1), mark }; Config::VOTERS_MAX],
+        witnessed: vec![Witness { member: MemberId(1), mark }; 2 * Configuration::MEMBERS_MAX],
         history,
+        configurations: vec![record.clone(), record],
     };
     let mut bytes = Message::Promise { epoch: Epoch::NONE, summary }.encode();
     assert!(bytes.len() <= MESSAGE_BYTES_MAX, "{} bytes", bytes.len());
-    bytes[0] = 2;
-    assert_eq!(Message::decode(&bytes), Err(MessageError::Version { found: 2 }));
+    bytes[0] = 1;
+    assert_eq!(Message::decode(&bytes), Err(MessageError::Version { found: 1 }));
 }

@@ -45,6 +45,12 @@ scenarios! {
     kind_55_another_disk_under_an_old_name
     a_stream_does_not_wait_for_answers
     large_batches_end_on_record_ends
+    membership_a_cut_brings_the_former_configuration_back
+    membership_a_learner_catches_up_and_votes
+    membership_a_new_member_leads_nothing_before_it_votes
+    membership_a_primary_that_leaves_hands_over
+    membership_a_removed_member_disturbs_nobody
+    membership_promises_are_counted_over_the_chosen_log_r20
     quorums_of_three_and_one
     quorums_of_two_and_four
     r13_credits_and_batching

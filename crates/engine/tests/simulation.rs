@@ -43,7 +43,8 @@ fn setting(seed: u64) -> Setting {
     };
     let (write, takeover) = sizes[rng.index(sizes.len())];
     let quorums = if rng.chance(50) { Quorums::Majority } else { Quorums::Sizes { write, takeover } };
-    Setting { members, replicated_allowed, quorums, limits, geometry, misplace }
+    let spares = if rng.chance(60) { 4 } else { 0 };
+    Setting { members, spares, replicated_allowed, quorums, limits, geometry, misplace }
 }
 
 struct Outcome {
@@ -52,6 +53,8 @@ struct Outcome {
     replicated_commits: u64,
     snapshots: u64,
     unknown: u64,
+    changes: u64,
+    configurations: u64,
     trace: Option<u64>,
 }
 
@@ -78,7 +81,8 @@ fn run_traced(seed: u64, trace: Option<u64>) -> Outcome {
         world.run(until);
         load(&mut world);
         for (at, until) in down_until.iter().enumerate() {
-            if world.nodes[at].engine.is_none() && world.now >= *until {
+            let is_down = world.nodes[at].engine.is_none() && world.nodes[at].has_joined;
+            if is_down && world.now >= *until {
                 world.start(at);
             }
         }
@@ -90,6 +94,9 @@ fn run_traced(seed: u64, trace: Option<u64>) -> Outcome {
     // Healing: everything comes back, and stays.
     world.heal();
     for at in 0..count {
+        if !world.nodes[at].has_joined {
+            continue;
+        }
         if world.nodes[at].engine.is_none() {
             world.start(at);
         }
@@ -109,24 +116,34 @@ fn run_traced(seed: u64, trace: Option<u64>) -> Outcome {
                 probes += usize::from(world.append(at, 100, true));
             }
         }
-        let statuses: Vec<_> = (0..count).filter_map(|at| world.status(at)).collect();
+        let Some(settled) = world.settled() else { continue };
+        let members: Vec<usize> = settled.voters().map(|voter| usize::from(voter.0)).collect();
+        let statuses: Vec<_> = members.iter().filter_map(|at| world.status(*at)).collect();
         let end = world.oracle.committed_end();
         let whole = statuses.iter().all(|s| s.durable == end && s.tail == end && !s.damaged);
         if probes >= 20 && whole && world.primaries().len() == 1 {
             break;
         }
     }
-    let statuses: Vec<_> = (0..count).map(|at| world.status(at).unwrap()).collect();
+    let settled = world.settled().expect("after healing nobody goes on learning");
+    let members: Vec<usize> = settled.voters().map(|voter| usize::from(voter.0)).collect();
+    let statuses: Vec<_> = members.iter().map(|at| world.status(*at).unwrap()).collect();
     let primaries = world.primaries();
     assert_eq!(primaries.len(), 1, "after healing one member leads: {statuses:#?}");
     let end = world.oracle.committed_end();
-    for (at, status) in statuses.iter().enumerate() {
+    for (at, status) in members.iter().copied().zip(&statuses) {
         assert!(
             status.durable == end && status.tail == end && !status.damaged,
             "m{at} did not catch up with {end}: {statuses:#?}"
         );
         let node = &world.nodes[at];
         let state = &node.superblock;
+        let engine = node.engine.as_ref().unwrap();
+        assert_eq!(engine.configuration(), &settled, "m{at} has another configuration");
+        assert!(
+            engine.is_configuration_committed(),
+            "m{at} does not know that its configuration is committed"
+        );
         world.oracle.finish(member(at), &node.image, &state.history, state.trimmed, status.durable);
     }
     assert!(probes >= 20, "no appends after healing: {statuses:#?}");
@@ -136,6 +153,8 @@ fn run_traced(seed: u64, trace: Option<u64>) -> Outcome {
         replicated_commits: world.replicated_commits,
         snapshots: world.snapshots,
         unknown: world.unknown,
+        changes: world.changes,
+        configurations: settled.number(),
         trace: world.trace,
     }
 }
@@ -163,7 +182,8 @@ fn fault(world: &mut World, down_until: &mut [u64], quorum: usize) {
     let at = world.rng.index(count);
     let now = world.now;
     let up = world.nodes.iter().filter(|node| node.engine.is_some()).count();
-    match world.rng.range(0, 16) {
+    match world.rng.range(0, if world.setting.spares > 0 { 21 } else { 16 }) {
+        16.. => world.change_something(),
         0..=2 if world.nodes[at].engine.is_some() && (up > quorum || world.rng.chance(30)) => {
             world.crash(at);
             down_until[at] = now + world.rng.range(MS, 400 * MS);
@@ -249,6 +269,8 @@ fn check(seeds: impl IntoIterator<Item = u64>) -> (u64, Outcome) {
         replicated_commits: 0,
         snapshots: 0,
         unknown: 0,
+        changes: 0,
+        configurations: 0,
         trace: None,
     };
     let mut runs = 0;
@@ -261,6 +283,8 @@ fn check(seeds: impl IntoIterator<Item = u64>) -> (u64, Outcome) {
                 total.replicated_commits += outcome.replicated_commits;
                 total.snapshots += outcome.snapshots;
                 total.unknown += outcome.unknown;
+                total.changes += outcome.changes;
+                total.configurations += outcome.configurations;
             }
             Err(_) => {
                 eprintln!("seed {seed} failed");
@@ -281,14 +305,22 @@ fn seeds_keep_every_promise_and_come_back_to_life() {
     let first = number("WINDLASS_SEED_FIRST").unwrap_or(1);
     let (runs, total) = check(first..first + number("WINDLASS_SEEDS").unwrap_or(100));
     println!(
-        "{runs} seeds: {} acknowledged ({} of them at Replicated first), {} tenures, {} snapshots, {} unknown",
-        total.acknowledged, total.replicated_commits, total.takeovers, total.snapshots, total.unknown
+        "{runs} seeds: {} acknowledged ({} of them at Replicated first), {} tenures, {} snapshots, {} unknown, \
+         {} changes of the group asked for, {} made",
+        total.acknowledged,
+        total.replicated_commits,
+        total.takeovers,
+        total.snapshots,
+        total.unknown,
+        total.changes,
+        total.configurations
     );
     // A run that does nothing proves nothing.
     assert!(total.takeovers >= 3 * runs, "too few takeovers: {}", total.takeovers);
     assert!(total.acknowledged as u64 >= 200 * runs, "too few appends: {}", total.acknowledged);
     assert!(total.replicated_commits > runs && total.unknown > runs);
     assert!(runs < 100 || total.snapshots > 0, "no member ever needed a snapshot");
+    assert!(total.configurations >= runs, "too few changes of the group: {}", total.configurations);
 }
 
 #[test]

@@ -45,6 +45,8 @@ impl SimControl {
 }
 
 impl ControlPlane for SimControl {
+    fn set_members(&mut self, _: &[windlass::engine::MemberEntry]) {}
+
     fn poll(&mut self) -> Option<ControlEvent> {
         self.wire().inbox.pop_front()
     }

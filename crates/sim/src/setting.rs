@@ -4,7 +4,8 @@
 //! The default stays within what the durability levels promise: at most a minority of the disks is ever lost, and where the
 //! group allows `Replicated` at most a minority of the members has lost its memory at any time.
 
-use windlass::engine::{Limits, Timing};
+use windlass::MemberId;
+use windlass::engine::{Configuration, Limits, Timing};
 
 use crate::fabric::{Device, FabricFaults, MS};
 use crate::random::Random;
@@ -146,6 +147,12 @@ impl Strike {
 }
 
 impl Setting {
+    /// The configuration that a member's folder is made with: the group's first one.
+    #[must_use]
+    pub fn founding(&self) -> Configuration {
+        Configuration::founding((0..self.members).map(MemberId))
+    }
+
     /// The setting of a seed.
     #[must_use]
     pub fn of(seed: u64) -> Setting {

@@ -5,7 +5,8 @@
 
 use windlass_log::{
     Action, Extent, Facts, Geometry, Holder, LogId, Lsn, Marks, NoSuperblock, Older, OpenMode, Place, Record,
-    Row, SEGMENT_HEADER, ScanError, SegmentHeader, Shape, Superblock, Superblocks, Verdict, judge,
+    RecordKind, Row, SEGMENT_HEADER, ScanError, SegmentHeader, Shape, Superblock, Superblocks, Verdict,
+    judge,
 };
 
 use crate::disk::{Access, Disk, DiskFile, Errno};
@@ -229,6 +230,25 @@ pub(crate) fn judge_folder_visiting<D: Disk>(
             ScanError::Memory { lsn, bytes } => OpenError::Memory { lsn, bytes },
         }
     })
+}
+
+/// A configuration record: its start, its end, its payload.
+pub(crate) type FoundConfiguration = (Lsn, Lsn, Vec<u8>);
+
+/// The configuration records from the persisted mark's segment on that end at or below `tail`.
+pub(crate) fn configurations<D: Disk>(
+    disk: &D,
+    now: &Superblock,
+    geometry: Geometry,
+    tail: Lsn,
+) -> Result<Vec<FoundConfiguration>, OpenError> {
+    let mut found = Vec::new();
+    judge_folder_visiting(disk, now, geometry, Extent::FromMark, |record| {
+        if record.header.kind == RecordKind::Configuration && record.end <= tail {
+            found.push((record.header.lsn, record.end, record.payload.unwrap_or_default().to_vec()));
+        }
+    })?;
+    Ok(found)
 }
 
 /// Whether a segment's file begins with the header that it must have.

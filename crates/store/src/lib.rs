@@ -49,7 +49,7 @@ pub use windlass_log::Holder;
 pub use inspect::{Condition, Inspection, Report, Walk, stop_offset};
 pub use open::{BadHeader, OpenError, Opened};
 pub use open_cut::OpenCutError;
-pub use options::{CopiedFolder, Founding, Options, Surroundings, UnsafeFilesystem, Vouch};
+pub use options::{Configure, CopiedFolder, Founding, Options, Surroundings, UnsafeFilesystem, Vouch};
 pub use prepare::{PrepareError, Prepared};
 pub use read::{Read, ReadError, Reader};
 pub use repair::{Finding, Make, QuarantinePlace, RepairError, RepairOrders, Repaired, Tally};

@@ -28,7 +28,7 @@ use crate::examine::{self, Examined, Identified, examine, header_of, identify};
 use crate::folder::{self, Listing};
 use crate::names;
 use crate::open_damaged::is_mendable;
-use crate::options::{CopiedFolder, Options, Surroundings, Vouch};
+use crate::options::{Configure, CopiedFolder, Options, Surroundings, Vouch};
 use crate::pool::{Free, NOT_NAMING, Pool};
 use crate::prepare::make_reserve;
 use crate::scrub::{Damage, mend_header};
@@ -175,6 +175,14 @@ pub enum OpenError {
         /// The LSN that it began with.
         base: Lsn,
     },
+    /// A record of the group's configuration, or the superblock's, can't be read: open the folder with the release that the group runs.
+    #[error("{}: the configuration record at LSN {lsn} can't be read: open the folder with the release that the group runs", folder.display())]
+    Configuration {
+        /// The folder.
+        folder: PathBuf,
+        /// Where the record starts.
+        lsn: Lsn,
+    },
     /// Salvaging never writes: inspect the folder read-only instead.
     #[error("the mode `salvage` reads only: inspect the folder instead of opening it")]
     Salvage,
@@ -214,6 +222,7 @@ impl OpenError {
             OpenError::Refused { verdict, .. } => Some(verdict.row),
             OpenError::InUse { .. }
             | OpenError::Filesystem { .. }
+            | OpenError::Configuration { .. }
             | OpenError::Salvage
             | OpenError::History(_)
             | OpenError::Encode(_)
@@ -320,6 +329,13 @@ pub(crate) fn open_locked<D: Disk>(
             next.acknowledged = next.acknowledged.max(now.persisted).max(verdict.flushed);
         }
         next.generation += 1;
+        if let Some(Configure(note)) = options.configure {
+            for (start, end, payload) in examine::configurations(&disk, &now, geometry, tail)? {
+                if !note(&mut next, start, end, &payload) {
+                    return Err(OpenError::Configuration { folder: disk.path().to_path_buf(), lsn: start });
+                }
+            }
+        }
     }
     let memory_lost = !clean && now.boot_id != around.boot_id;
     let lone = holder == Holder::Lone;

@@ -1,6 +1,6 @@
 //! How a store is made and opened.
 
-use windlass_log::{Epoch, Extent, LogId, MemberId, OpenMode};
+use windlass_log::{Epoch, Extent, LogId, Lsn, MemberId, OpenMode, Superblock};
 
 /// What a new log is to be. Nothing in here is chosen by the store: identities come from the caller, so that a simulation is repeatable.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -84,7 +84,22 @@ pub struct Options {
     pub copied_folder: CopiedFolder,
     /// See [`Vouch`].
     pub vouch: Vouch,
+    /// Shown the configuration records behind the persisted mark before the opening moves that. `None`: nobody needs them.
+    pub configure: Option<Configure>,
 }
+
+/// Notes a configuration record (its start, its end and its payload) in the superblock that an opening is about to write. `false`: it can't
+/// be read, and the log is not opened ([`OpenError::Configuration`](crate::OpenError::Configuration)).
+#[derive(Clone, Copy, Debug)]
+pub struct Configure(pub fn(&mut Superblock, Lsn, Lsn, &[u8]) -> bool);
+
+impl PartialEq for Configure {
+    fn eq(&self, other: &Configure) -> bool {
+        std::ptr::fn_addr_eq(self.0, other.0)
+    }
+}
+
+impl Eq for Configure {}
 
 impl Default for Options {
     fn default() -> Options {
@@ -99,6 +114,7 @@ impl Default for Options {
             unsafe_filesystem: UnsafeFilesystem::Refuse,
             copied_folder: CopiedFolder::Judge,
             vouch: Vouch::Opening,
+            configure: None,
         }
     }
 }

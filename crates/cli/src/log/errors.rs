@@ -148,6 +148,7 @@ pub(super) fn open_store(folder: &Path, error: &StoreOpenError) -> Failure {
         | StoreOpenError::Filesystem { .. }
         | StoreOpenError::ForeignLog { .. }
         | StoreOpenError::Copied { .. }
+        | StoreOpenError::Configuration { .. }
         | StoreOpenError::Salvage
         | StoreOpenError::History(_)
         | StoreOpenError::Encode(_)
@@ -173,6 +174,7 @@ pub(crate) fn open_status(error: &StoreOpenError) -> Status {
         | StoreOpenError::Filesystem { .. }
         | StoreOpenError::ForeignLog { .. }
         | StoreOpenError::Copied { .. }
+        | StoreOpenError::Configuration { .. }
         | StoreOpenError::Salvage
         | StoreOpenError::History(_) => Status::Refused,
         StoreOpenError::Encode(_) | StoreOpenError::Memory { .. } | StoreOpenError::Disk(_) => Status::System,

@@ -222,8 +222,9 @@ fn failure(error: &windlass::NodeError) -> Failure {
     use windlass::NodeError as E;
     let status = match error {
         E::Open(error) => crate::log::errors::open_status(error),
-        E::Members { .. } | E::Geometry(_) | E::Option(_) => Status::Usage,
+        E::Members { .. } | E::Quorums(_) | E::Geometry(_) | E::Option(_) => Status::Usage,
         E::OtherMember { .. }
+        | E::OtherGroup { .. }
         | E::SegmentBytes { .. }
         | E::Lone { .. }
         | E::Staging { .. }

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use windlass_log::Lsn;
+use windlass_log::{Lsn, MemberId};
 
 use super::Engine;
 use crate::{Command, CommitProof, Mark, Persisted, Placed};
@@ -16,27 +16,45 @@ fn reached<T: Ord + Copy>(mut members: Vec<T>, quorum: usize) -> Option<T> {
 impl Engine {
     /// Counts again, after anything that a watermark depends on has moved.
     pub(super) fn count_commits(&mut self) {
-        let quorum = self.core.config.founding.write_quorum();
-        let Some(tenure) = &mut self.tenure else { return };
-        let Some(start_end) = tenure.start_end else { return };
-        let mut placed: Vec<Placed> = tenure.peers.values().map(|peer| peer.placed()).collect();
-        placed.push(Placed(self.core.log.tail));
-        let mut persisted: Vec<Persisted> = tenure.peers.values().map(|peer| peer.persisted()).collect();
-        persisted.push(self.core.log.persisted);
-        #[cfg(feature = "explore")]
-        if self.core.commits_placed {
-            persisted = placed.iter().map(|placed| Persisted(placed.0)).collect();
+        // A configuration that is committed by it ends its predecessor's say: count once more then.
+        while self.count_commits_over_what_is_in_force() {}
+    }
+
+    /// What a write quorum of each configuration in force has placed, and persisted.
+    fn reached_by_quorums(&self) -> Option<(Placed, Persisted)> {
+        let (core, tenure) = (&self.core, self.tenure.as_ref()?);
+        let mut least: Option<(Placed, Persisted)> = None;
+        for configuration in core.configurations() {
+            let of = |member: MemberId| match tenure.peers.get(&member) {
+                _ if member == core.me() => (Placed(core.log.tail), core.log.persisted),
+                Some(peer) => (peer.placed(), peer.persisted()),
+                None => (Placed(Lsn(0)), Persisted(Lsn(0))),
+            };
+            let (placed, persisted): (Vec<Placed>, Vec<Persisted>) = configuration.voters().map(of).unzip();
+            #[cfg(feature = "explore")]
+            let persisted =
+                if core.commits_placed { placed.iter().map(|p| Persisted(p.0)).collect() } else { persisted };
+            let persisted = if windlass_log::planted!(CommitByPlaced) {
+                placed.iter().map(|placed| Persisted(placed.0)).collect()
+            } else {
+                persisted
+            };
+            let quorum = configuration.write_quorum();
+            let (placed, persisted) = (reached(placed, quorum)?, reached(persisted, quorum)?);
+            least = Some(least.map_or((placed, persisted), |(a, b)| (a.min(placed), b.min(persisted))));
         }
-        if windlass_log::planted!(CommitByPlaced) {
-            persisted = placed.iter().map(|placed| Persisted(placed.0)).collect();
-        }
-        let (Some(placed), Some(persisted)) = (reached(placed, quorum), reached(persisted, quorum)) else {
-            return;
-        };
+        least
+    }
+
+    /// Whether a watermark has moved.
+    fn count_commits_over_what_is_in_force(&mut self) -> bool {
+        let Some((placed, persisted)) = self.reached_by_quorums() else { return false };
+        let Some(tenure) = &mut self.tenure else { return false };
+        let Some(start_end) = tenure.start_end else { return false };
         // Nothing counts before a record of this tenure is persisted on a quorum: an older record on a quorum may still
         // be overwritten by a log that ranks higher.
         if persisted < Persisted(start_end) {
-            return;
+            return false;
         }
         let durable = tenure.boundaries.floor(persisted.0).max(self.core.durable);
         let replicated = match self.core.config.replicated_allowed {
@@ -44,7 +62,7 @@ impl Engine {
             false => durable,
         };
         if (replicated, durable) == (self.core.replicated, self.core.durable) {
-            return;
+            return false;
         }
         (self.core.replicated, self.core.durable) = (replicated, durable);
         self.core.durable_known = self.core.durable_known.max(durable);
@@ -52,6 +70,7 @@ impl Engine {
         tenure.progress_at = self.core.now;
         self.core.push(Command::Committed(CommitProof::new(tenure.epoch, replicated, durable)));
         self.core.check();
+        true
     }
 
     /// Remembers what peers acknowledged in the tenure that ends.

@@ -5,10 +5,11 @@ use alloc::collections::{BTreeMap, VecDeque};
 
 use windlass_log::{Epoch, EpochHistory, Lsn, MemberId};
 
+use super::members::{Unsaved, in_force};
 use crate::history::{divergence, epoch_before, mark_at, newest, trim};
 use crate::{
-    Command, Config, DurableState, Event, Mark, Message, Opening, Persisted, Stall, StopReason, Summary,
-    Token, Witness,
+    Command, Config, ConfigurationRecord, DurableState, Event, Mark, Message, Opening, Persisted, Stall,
+    StopReason, Summary, Token, Witness,
 };
 
 /// Stalls that are remembered until they are asked for.
@@ -42,6 +43,8 @@ pub(super) struct Core {
     pub(super) whole_behind: VecDeque<Lsn>,
     /// Committed bytes were lost here by damage: the published watermarks run ahead of the tail until it is repaired.
     lost_committed: bool,
+    /// Configurations on their way to the superblock.
+    pub(super) unsaved: Option<Unsaved>,
     pub(super) now: u64,
     /// The commit rule is broken on purpose: what is placed counts as persisted.
     #[cfg(feature = "explore")]
@@ -89,6 +92,13 @@ impl Core {
         } else {
             Persisted(valid_tail)
         };
+        if state.configurations.is_empty() {
+            state.configurations.push(ConfigurationRecord::founding(config.founding.clone()));
+        }
+        // What the log has lost with its torn end is none of its configurations any more.
+        let newest =
+            in_force(&state.configurations, valid_tail, state.trimmed).last().map(|record| record.end);
+        state.configurations.retain(|record| Some(record.end) <= newest);
         let random = config.seed;
         Core {
             config,
@@ -108,6 +118,7 @@ impl Core {
             damage: None,
             whole_behind: VecDeque::new(),
             lost_committed: false,
+            unsaved: None,
             now,
             #[cfg(feature = "explore")]
             commits_placed: false,
@@ -156,15 +167,11 @@ impl Core {
         (z ^ (z >> 31)) % bound.max(1)
     }
 
-    /// The voters other than this member.
-    pub(super) fn others(&self) -> alloc::vec::Vec<MemberId> {
-        self.config.founding.voters().filter(|member| *member != self.config.me).collect()
-    }
-
-    /// Starts a flush up to the tail unless one is in flight.
+    /// Starts a flush up to the tail, or as far as may be, unless one is in flight.
     pub(super) fn flush(&mut self) {
-        if self.log.flush.is_none() && self.log.persisted.0 < self.log.tail {
-            let (token, to) = (self.token(), self.log.tail);
+        let to = self.flushable();
+        if self.log.flush.is_none() && self.log.persisted.0 < to {
+            let token = self.token();
             self.log.flush = Some((token, to));
             self.push(Command::Flush { token, to });
         }
@@ -254,7 +261,13 @@ impl Core {
 
     pub(super) fn summary(&self) -> Summary {
         let history = self.state.history.clone();
-        let witnessed = self.witnessed.iter().map(|(member, mark)| Witness { member: *member, mark: *mark });
+        // Those of members that are gone say nothing of those that count.
+        let is_member = |member: &MemberId| self.configurations().any(|c| c.member(*member).is_some());
+        let witnessed = self
+            .witnessed
+            .iter()
+            .filter(|(member, _)| is_member(member))
+            .map(|(member, mark)| Witness { member: *member, mark: *mark });
         Summary {
             last_epoch: self.rank().0,
             valid_tail: self.log.tail,
@@ -263,6 +276,7 @@ impl Core {
             memory_lost: self.state.memory_lost,
             durable: mark_at(&history, self.durable_known),
             witnessed: witnessed.collect(),
+            configurations: self.state.configurations.clone(),
             history,
         }
     }
@@ -298,6 +312,7 @@ impl Core {
         assert!(at >= self.durable.min(self.log.tail), "I-2: a cut at {at} below durable {}", self.durable);
         assert!(self.damage.is_none_or(|damage| at <= damage), "a log that goes on behind its damage");
         let was_damaged = self.damage.take().is_some();
+        self.cut_configurations(at);
         self.state.history = history;
         self.state.mark = mark;
         let history = &self.state.history;
@@ -354,6 +369,9 @@ impl Core {
 #[cfg(feature = "explore")]
 impl Core {
     pub(super) fn visit_tokens(&mut self, visit: &mut dyn FnMut(&mut Token)) {
+        if let Some(unsaved) = &mut self.unsaved {
+            unsaved.visit_tokens(visit);
+        }
         if let Some((token, _)) = &mut self.log.flush {
             visit(token);
         }

@@ -2,6 +2,7 @@
 //! second process of one folder.
 
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 
 use windlass_log::MemberId;
 
@@ -39,6 +40,11 @@ impl Links {
     fn up(&mut self, core: &mut Core, peer: MemberId, identity: Identity) -> Result<bool, Refusal> {
         let known = core.state.peers.iter().position(|record| record.member == peer);
         judge(core, &self.links, peer, identity)?;
+        // It may be a member of a configuration that is not known here: each thing it says is judged by that. Who is no member leaves no trace.
+        if !core.other_members().iter().any(|entry| entry.id == peer) {
+            self.links.insert(peer, Link { identity, state: LinkState::Up });
+            return Ok(true);
+        }
         let record =
             PeerRecord { member: peer, incarnation: identity.incarnation, opening: identity.opening };
         let is_known = match known {
@@ -55,6 +61,15 @@ impl Links {
         let state = if is_known { LinkState::Up } else { LinkState::Meeting(core.save()) };
         self.links.insert(peer, Link { identity, state });
         Ok(is_known)
+    }
+
+    /// Those that are up and of whom the superblock knows nothing, although they are members now.
+    pub(super) fn guests(&self, core: &Core) -> Vec<(MemberId, Identity)> {
+        let is_known = |peer: &MemberId| core.state.peers.iter().any(|record| record.member == *peer);
+        let members = core.other_members();
+        let links = self.links.iter().filter(|(peer, link)| link.state == LinkState::Up && !is_known(peer));
+        let guests = links.filter(|(peer, _)| members.iter().any(|entry| entry.id == **peer));
+        guests.map(|(peer, link)| (*peer, link.identity)).collect()
     }
 
     fn down(&mut self, peer: MemberId) {
@@ -90,8 +105,14 @@ fn judge(
     peer: MemberId,
     identity: Identity,
 ) -> Result<(), Refusal> {
-    if peer == core.me() || !core.config.founding.is_voter(peer) {
-        return Err(Refusal::NotAMember);
+    if peer == core.me() {
+        return Err(Refusal::Myself);
+    }
+    let entries = core.configurations().filter_map(|configuration| configuration.member(peer));
+    if let Some(known) = entries.map(|entry| entry.incarnation).filter(|known| *known != 0).last()
+        && known != identity.incarnation
+    {
+        return Err(Refusal::OtherIncarnation { known, found: identity.incarnation });
     }
     let Some(known) = core.state.peers.iter().find(|record| record.member == peer) else {
         return Ok(());
@@ -117,7 +138,7 @@ impl Engine {
                 if self.refused.insert(peer, reason) != Some(reason) {
                     self.core.event(Event::Refused { peer, reason });
                 }
-                // A clone must not take over the original's link; a stranger has none.
+                // A clone must not take over the original's link.
             }
         }
     }

@@ -40,6 +40,8 @@ pub(super) struct Peer {
     /// What a batch waits for, and since when.
     stall: Option<(StallCause, u64)>,
     pub(super) status: PeerStatus,
+    /// It has left the group: until when it is written to, for it to learn that.
+    pub(super) leaves_at: Option<u64>,
     /// The highest acknowledgement of persistence in this tenure, and what it may hold for retention. `None` before the
     /// first session.
     pub(super) known: Option<Persisted>,
@@ -78,6 +80,7 @@ impl Peer {
             starved_since: None,
             stall: None,
             status: PeerStatus::Away,
+            leaves_at: None,
             known: None,
         }
     }
@@ -85,6 +88,11 @@ impl Peer {
     /// Adopted, and the windows' keys are here.
     pub(super) fn is_streaming(&self) -> bool {
         self.phase == Phase::Streaming && self.granted_to > Lsn(0)
+    }
+
+    /// Whether its session has a connection.
+    pub(super) fn has_connection(&self) -> bool {
+        self.session.attempt > 0 && matches!(self.phase, Phase::Adopting { .. } | Phase::Streaming)
     }
 
     pub(super) fn posted(&self) -> Lsn {

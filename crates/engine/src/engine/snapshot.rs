@@ -50,7 +50,7 @@ impl Engine {
         if at < from || is_newer {
             return self.core.event(Event::SnapshotNeeded { primary, from });
         }
-        let mut history = offer.history.clone();
+        let (mut history, configurations) = (offer.history.clone(), offer.configurations.clone());
         trim(&mut history, at);
         let before = self.status();
         let core = &mut self.core;
@@ -60,6 +60,9 @@ impl Engine {
         }
         core.state.history = history;
         core.state.trimmed = at;
+        // Those behind the checkpoint come again with the log; until then the first holds, which is committed.
+        (core.state.configurations, core.unsaved) = (configurations, None);
+        core.cut_configurations(at);
         core.damage = None;
         core.whole_behind.clear();
         core.witnessed.clear();

@@ -67,6 +67,8 @@ struct Chosen {
     tail: Lsn,
     trimmed: Lsn,
     history: EpochHistory,
+    /// The number of its newest configuration.
+    configuration: u64,
 }
 
 #[cfg(feature = "explore")]
@@ -167,11 +169,13 @@ impl Engine {
         match &candidacy.phase {
             Phase::PreVote { epoch, .. } => {
                 let epoch = *epoch;
-                self.core.send(peer, Message::PreVote { epoch });
+                let configuration = self.core.newest().configuration.number();
+                self.core.send(peer, Message::PreVote { epoch, configuration });
             }
             Phase::Fence if !candidacy.promises.contains_key(&peer) => {
                 let epoch = candidacy.epoch;
-                self.core.send(peer, Message::Fence { epoch });
+                let configuration = self.core.newest().configuration.number();
+                self.core.send(peer, Message::Fence { epoch, configuration });
             }
             Phase::Fence
             | Phase::OwnPromise

@@ -31,6 +31,8 @@ pub(super) struct Tenure {
     pub(super) beat_at: u64,
     pub(super) beats: u64,
     pub(super) handover: Option<Handover>,
+    /// The number of the configuration that is being appended.
+    pub(super) proposed: Option<u64>,
 }
 
 #[cfg_attr(feature = "explore", derive(Clone))]
@@ -75,6 +77,7 @@ impl Tenure {
             beat_at: now,
             beats: 0,
             handover: None,
+            proposed: None,
         }
     }
 }
@@ -175,6 +178,7 @@ impl Engine {
                 tail: core.log.tail,
                 trimmed: core.state.trimmed,
                 durable: core.durable,
+                configurations: core.state.configurations.clone(),
             };
             core.send(member, message);
         }
@@ -289,8 +293,11 @@ impl Engine {
         }
         let suspicion_ns = self.core.config.timing.suspicion_ns;
         let silent = |peer: &Peer| now >= peer.heard_at.saturating_add(suspicion_ns);
-        let heard = 1 + tenure.peers.values().filter(|peer| !silent(peer)).count();
-        if heard < self.core.config.founding.write_quorum() {
+        let me = self.core.me();
+        let mut heard: Vec<MemberId> =
+            tenure.peers.iter().filter(|(_, peer)| !silent(peer)).map(|(member, _)| *member).collect();
+        heard.push(me);
+        if !self.core.configurations().all(|configuration| configuration.is_write_quorum(&heard)) {
             return self.step_down(StopReason::NoQuorum);
         }
         let slots = u64::from(self.core.config.limits.notice_slots);
@@ -493,9 +500,7 @@ impl Engine {
             self.sealing = Some(Sealing { seal, then: AfterSeal::Wait });
         }
         for (member, peer) in &tenure.peers {
-            if peer.session.attempt > 0
-                && !matches!(peer.phase, Phase::Away { .. } | Phase::NeedsSnapshot { .. })
-            {
+            if peer.has_connection() {
                 self.core.push(Command::Disconnect { peer: *member, session: peer.session });
             }
         }

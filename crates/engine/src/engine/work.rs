@@ -10,13 +10,14 @@
 //! history that allows a grant is durable before the grant.
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 
 use windlass_log::{Epoch, EpochHistory, Lsn, MemberId};
 
 use super::Engine;
 use super::backup::Following;
 use super::core::Adoption;
-use crate::{Command, Event, Message, Session, StopReason, Token};
+use crate::{Command, ConfigurationRecord, Event, Message, Session, StopReason, Token};
 
 #[cfg_attr(feature = "explore", derive(Clone))]
 #[derive(Debug)]
@@ -34,6 +35,7 @@ pub(super) struct Offer {
     pub(super) tail: Lsn,
     pub(super) trimmed: Lsn,
     pub(super) durable: Lsn,
+    pub(super) configurations: Vec<ConfigurationRecord>,
 }
 
 impl Request {
@@ -179,7 +181,7 @@ impl Engine {
         if must_flush {
             self.core.flush();
         }
-        if self.core.log.flush.is_some() {
+        if self.core.log.flush.is_some() || self.core.is_saving_configuration() {
             return;
         }
         match request {

@@ -11,10 +11,13 @@ use alloc::vec::Vec;
 use windlass_log::{Epoch, EpochHistory, HISTORY_ENTRIES_MAX, HistoryError, Lsn, MemberId};
 
 use super::{Mark, Message, Summary, Witness};
-use crate::{Config, LsnRange, Persisted, Session};
+use crate::{
+    CONFIGURATION_BYTES_MAX, Configuration, ConfigurationDecodeError, ConfigurationRecord, LsnRange,
+    Persisted, Session,
+};
 
 /// The version of the message layouts.
-pub const MESSAGE_VERSION: u16 = 1;
+pub const MESSAGE_VERSION: u16 = 2;
 
 /// No encoded message is longer: a reader may refuse a frame by its length alone.
 pub const MESSAGE_BYTES_MAX: usize = 64 << 10;
@@ -25,6 +28,12 @@ pub const EPOCH_COUNTER_MAX: u64 = 1 << 48;
 
 const ENTRY_BYTES: usize = 16;
 const WITNESS_BYTES: usize = 17;
+/// Those of a configuration, one that learns and one that has left.
+const WITNESSES_MAX: usize = 2 * Configuration::MEMBERS_MAX;
+/// The configurations of a log that matter: the last that is committed and the one behind it.
+const CONFIGURATIONS_MAX: usize = 2;
+/// A configuration's place and length.
+const CONFIGURATION_HEAD_BYTES: usize = 18;
 
 /// Why bytes are no message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -96,6 +105,9 @@ pub enum MessageError {
     /// The history is forged.
     #[error(transparent)]
     History(#[from] HistoryError),
+    /// A configuration in it is none.
+    #[error(transparent)]
+    Configuration(#[from] ConfigurationDecodeError),
 }
 
 impl Message {
@@ -105,17 +117,18 @@ impl Message {
         let mut w = Writer { bytes: Vec::with_capacity(64) };
         w.u16(MESSAGE_VERSION);
         match self {
-            Message::PreVote { epoch } => w.kind(1).epoch(*epoch),
+            Message::PreVote { epoch, configuration } => w.kind(1).epoch(*epoch).u64(*configuration),
             Message::PreVoteReply { epoch, granted, promised } => {
                 w.kind(2).epoch(*epoch).bool(*granted).epoch(*promised)
             }
-            Message::Fence { epoch } => w.kind(3).epoch(*epoch),
+            Message::Fence { epoch, configuration } => w.kind(3).epoch(*epoch).u64(*configuration),
             Message::Promise { epoch, summary } => w.kind(4).epoch(*epoch).summary(summary),
             Message::Rejected { epoch, promised } => w.kind(5).epoch(*epoch).epoch(*promised),
             Message::Working { epoch, progress } => w.kind(6).epoch(*epoch).u64(*progress),
             Message::Campaign { epoch } => w.kind(7).epoch(*epoch),
-            Message::Adopt { session, history, tail, trimmed, durable } => {
-                w.kind(8).session(*session).history(history).lsn(*tail).lsn(*trimmed).lsn(*durable)
+            Message::Adopt { session, history, tail, trimmed, durable, configurations } => {
+                w.kind(8).session(*session).history(history).lsn(*tail).lsn(*trimmed).lsn(*durable);
+                w.configurations(configurations)
             }
             Message::Adopted { session, valid_tail, persisted } => {
                 w.kind(9).session(*session).lsn(*valid_tail).lsn(persisted.0)
@@ -129,6 +142,7 @@ impl Message {
             Message::FetchRequest { session, range } => {
                 w.kind(14).session(*session).lsn(range.start).lsn(range.end)
             }
+            Message::NotAMember { configuration } => w.kind(15).u64(*configuration),
         };
         debug_assert!(w.bytes.len() <= MESSAGE_BYTES_MAX);
         w.bytes
@@ -149,9 +163,9 @@ impl Message {
             return Err(MessageError::Version { found: version });
         }
         let message = match r.u16()? {
-            1 => Message::PreVote { epoch: r.epoch()? },
+            1 => Message::PreVote { epoch: r.epoch()?, configuration: r.u64()? },
             2 => Message::PreVoteReply { epoch: r.epoch()?, granted: r.bool()?, promised: r.epoch()? },
-            3 => Message::Fence { epoch: r.epoch()? },
+            3 => Message::Fence { epoch: r.epoch()?, configuration: r.u64()? },
             4 => Message::Promise { epoch: r.epoch()?, summary: r.summary()? },
             5 => Message::Rejected { epoch: r.epoch()?, promised: r.epoch()? },
             6 => Message::Working { epoch: r.epoch()?, progress: r.u64()? },
@@ -162,6 +176,7 @@ impl Message {
                 tail: r.lsn()?,
                 trimmed: r.lsn()?,
                 durable: r.lsn()?,
+                configurations: r.configurations()?,
             },
             9 => Message::Adopted {
                 session: r.session()?,
@@ -178,6 +193,7 @@ impl Message {
             },
             13 => Message::AliveReply { epoch: r.epoch()?, sequence: r.u64()? },
             14 => Message::FetchRequest { session: r.session()?, range: r.range()? },
+            15 => Message::NotAMember { configuration: r.u64()? },
             found => return Err(MessageError::Kind { found }),
         };
         match bytes.len() - r.at {
@@ -249,7 +265,17 @@ impl Writer {
         for witness in &summary.witnessed {
             self.put(&[witness.member.0]).mark(witness.mark);
         }
-        self.history(&summary.history)
+        self.history(&summary.history).configurations(&summary.configurations)
+    }
+
+    fn configurations(&mut self, records: &[ConfigurationRecord]) -> &mut Writer {
+        self.count(records.len());
+        for record in records {
+            let bytes = record.configuration.encode();
+            let length = u16::try_from(bytes.len()).unwrap_or(u16::MAX);
+            self.lsn(record.start).lsn(record.end).u16(length).put(&bytes);
+        }
+        self
     }
 }
 
@@ -342,14 +368,41 @@ impl Reader<'_> {
     fn summary(&mut self) -> Result<Summary, MessageError> {
         let (last_epoch, valid_tail, trimmed) = (self.epoch()?, self.lsn()?, self.lsn()?);
         let (mark, memory_lost, durable) = (self.mark()?, self.bool()?, self.mark()?);
-        let count = self.count(Config::VOTERS_MAX, WITNESS_BYTES)?;
+        let count = self.count(WITNESSES_MAX, WITNESS_BYTES)?;
         let mut witnessed = Vec::with_capacity(count);
         for _ in 0..count {
             let [member] = self.take()?;
             witnessed.push(Witness { member: MemberId(member), mark: self.mark()? });
         }
-        let history = self.history()?;
-        Ok(Summary { last_epoch, valid_tail, trimmed, mark, memory_lost, durable, witnessed, history })
+        let (history, configurations) = (self.history()?, self.configurations()?);
+        Ok(Summary {
+            last_epoch,
+            valid_tail,
+            trimmed,
+            mark,
+            memory_lost,
+            durable,
+            witnessed,
+            history,
+            configurations,
+        })
+    }
+
+    fn configurations(&mut self) -> Result<Vec<ConfigurationRecord>, MessageError> {
+        let count = self.count(CONFIGURATIONS_MAX, CONFIGURATION_HEAD_BYTES)?;
+        let mut records = Vec::with_capacity(count);
+        for _ in 0..count {
+            let LsnRange { start, end } = self.range()?;
+            let length = usize::from(self.u16()?);
+            let rest = self.bytes.get(self.at..).unwrap_or_default();
+            let bytes = rest.get(..length).ok_or(MessageError::Truncated { length: self.bytes.len() })?;
+            if length > CONFIGURATION_BYTES_MAX {
+                return Err(MessageError::TooLong { length });
+            }
+            self.at += length;
+            records.push(ConfigurationRecord { start, end, configuration: Configuration::decode(bytes)? });
+        }
+        Ok(records)
     }
 }
 
@@ -360,7 +413,7 @@ mod tests {
     #[test]
     fn an_epoch_that_no_group_reaches_is_refused_r_7() {
         let reached = Epoch::new(EPOCH_COUNTER_MAX, MemberId(1));
-        let message = Message::Fence { epoch: reached };
+        let message = Message::Fence { epoch: reached, configuration: 7 };
         assert_eq!(Message::decode(&message.encode()), Ok(message));
         let found = reached.next_for(MemberId(1));
         let beyond = Message::Rejected { epoch: reached, promised: found };

@@ -1,9 +1,10 @@
 //! Runs a scenario file: what goes into one engine, line by line, and what must come out.
 //!
 //! ```text
-//!  group m0 m1 m2 [replicated] [quorums W/T]   the voters; this member is the first
+//!  group m0 m1 m2 [replicated] [quorums W/T]   the voters; this member is the first (`unknown`: it knows of none)
 //!  set notice_slots 2               a limit other than the default (before `open`)
-//!  open tail 4096 [promised E] [history E@L,E@L] [mark L] [trimmed L] [lost]
+//!  open tail 4096 [promised E] [history E@L,E@L] [mark L] [trimmed L] [lost] [c1:m0,m1+m2@5000-5100 …]
+//!                                   the log's configurations, number, voters and who learns, with the places of their records
 //!  include common/primary.txt       run that file's inputs, and do not show what comes out
 //!  @ 12ms                           time passes, timeouts are handled as they come
 //!  < flushed t3 4144                an input
@@ -39,7 +40,8 @@ struct Runner {
 /// Reads an input line as a scenario file's, and complains of what no such line has.
 #[allow(dead_code, reason = "of traces of small worlds")]
 pub fn reads(line: &str) {
-    let mut words = Words::new(line, "a trace");
+    let founding = Configuration::unknown();
+    let mut words = Words::new(line, "a trace", &founding);
     assert_eq!(words.next_if_any(), Some("<"), "{line}");
     words.input();
     words.end();
@@ -105,13 +107,15 @@ impl Runner {
     }
 
     fn line(&mut self, line: &str, place: &str) -> Vec<Command> {
-        let mut words = Words::new(line, place);
+        let founding = self.config.founding.clone();
+        let mut words = Words::new(line, place, &founding);
         match words.next_if_any() {
             None | Some("#") => return Vec::new(),
             Some("group") => {
                 let voters = words.members();
                 self.config.me = voters[0];
                 let sizes = words.sizes_after("quorums").unwrap_or_default();
+                let voters = if words.flag("unknown") { Vec::new() } else { voters };
                 self.config.founding = Configuration::founding(voters).with_quorums(sizes).unwrap();
                 self.config.replicated_allowed = words.flag("replicated");
             }
@@ -186,6 +190,7 @@ impl Runner {
         state.trimmed = words.lsn_after("trimmed").unwrap_or(state.trimmed);
         state.mark = words.lsn_after("mark").map_or(state.mark, Persisted);
         state.memory_lost = words.flag("lost");
+        state.configurations = words.configurations();
         self.engine = Some(Engine::new(self.config.clone(), Opening { state, valid_tail }, self.now));
     }
 

@@ -1,8 +1,8 @@
 //! Words of a scenario line into inputs.
 
 use windlass_engine::{
-    Acknowledgement, Heartbeat, Identity, Input, LsnRange, Mark, Message, Notice, Persisted, Placed, Quorums,
-    Session, StopReason, Summary, Token, Witness,
+    Acknowledgement, Change, Configuration, ConfigurationRecord, Heartbeat, Identity, Input, LsnRange, Mark,
+    Message, Notice, Persisted, Placed, Quorums, Session, StopReason, Summary, Token, Witness,
 };
 use windlass_log::{Epoch, EpochHistory, Lsn, MemberId};
 
@@ -11,11 +11,13 @@ use super::MS;
 pub struct Words<'a> {
     words: Vec<&'a str>,
     place: &'a str,
+    /// What stands where a message names no configuration.
+    founding: &'a Configuration,
 }
 
 impl<'a> Words<'a> {
-    pub fn new(line: &'a str, place: &'a str) -> Words<'a> {
-        Words { words: line.split_whitespace().collect(), place }
+    pub fn new(line: &'a str, place: &'a str, founding: &'a Configuration) -> Words<'a> {
+        Words { words: line.split_whitespace().collect(), place, founding }
     }
 
     fn fail(&self, what: &str) -> ! {
@@ -199,12 +201,92 @@ impl<'a> Words<'a> {
             "trim" => Input::Trim { to: self.lsn() },
             "installed" => Input::SnapshotInstalled { at: self.lsn() },
             "suspect" => Input::Suspect,
+            "change" => Input::Change(self.change()),
+            "found" => Input::ConfigurationFound(self.placed()),
+            "configuration_refused" => Input::ConfigurationRefused { number: self.number() },
             "handover" => Input::Handover { to: self.member() },
             "resign" => Input::Resign { reason: StopReason::Asked },
             "stuck_reservation" => Input::Resign { reason: StopReason::StuckReservation },
             "accept_memory_loss" => Input::AcceptMemoryLoss,
             _ => self.fail("no such input"),
         }
+    }
+
+    fn change(&mut self) -> Change {
+        match self.word() {
+            "add" => Change::Add { member: self.member(), address: None },
+            "remove" => Change::Remove { member: self.member() },
+            "replace" => Change::Replace { old: self.member(), new: self.member(), address: None },
+            "quorums" => {
+                self.words.insert(0, "quorums");
+                Change::Quorums { quorums: self.sizes_after("quorums").unwrap() }
+            }
+            _ => self.fail("add, remove, replace or quorums"),
+        }
+    }
+
+    /// A configuration as it is shown: `c2:m0,m1+m4-m1:2/1`, with what was not changed by it as founded.
+    fn configuration(&self, text: &str) -> Configuration {
+        let fail = || -> ! { self.fail("a configuration is c2:m0,m1+m4-m1:2/1") };
+        let mut parts = text.split(':');
+        let number = parts.next().and_then(|part| part.strip_prefix('c')?.parse::<u64>().ok());
+        let (Some(number), Some(members)) = (number, parts.next()) else { fail() };
+        let (voters, learner) = members.split_once('+').map_or((members, None), |(v, l)| (v, Some(l)));
+        let voters = voters.split(',').filter_map(Words::parse_member);
+        let sizes = parts.next().and_then(|part| part.split_once('/')).and_then(|(write, takeover)| {
+            Some(Quorums::Sizes { write: write.parse().ok()?, takeover: takeover.parse().ok()? })
+        });
+        let quorums = sizes.unwrap_or_default();
+        let mut configuration =
+            Configuration::founding(voters).with_quorums(quorums).unwrap_or_else(|_| fail());
+        // The number counts changes: as many that change nothing.
+        for _ in 0..number - u64::from(learner.is_some()) {
+            configuration = configuration.after(&Change::Quorums { quorums }).unwrap_or_else(|_| fail());
+        }
+        if let Some(learner) = learner {
+            let (new, old) = learner.split_once('-').map_or((learner, None), |(new, old)| (new, Some(old)));
+            let Some(new) = Words::parse_member(new) else { fail() };
+            let change = match old.and_then(Words::parse_member) {
+                Some(old) => Change::Replace { old, new, address: None },
+                None => Change::Add { member: new, address: None },
+            };
+            configuration = configuration.after(&change).unwrap_or_else(|_| fail());
+        }
+        configuration
+    }
+
+    /// A configuration and its record's place: `c1:m0,m1@5000-5100`.
+    fn placed(&mut self) -> ConfigurationRecord {
+        let word = self.word();
+        let place = word.split_once('@').and_then(|(text, place)| {
+            let (start, end) = place.split_once('-')?;
+            Some((text, Lsn(start.parse().ok()?), Lsn(end.parse().ok()?)))
+        });
+        let (text, start, end) = place.unwrap_or_else(|| self.fail("c1:m0,m1@5000-5100"));
+        ConfigurationRecord { start, end, configuration: self.configuration(text) }
+    }
+
+    /// The configurations behind the word, each named by it.
+    pub fn configurations(&mut self) -> Vec<ConfigurationRecord> {
+        let mut records = vec![ConfigurationRecord::founding(self.founding.clone())];
+        while let Some(at) = self.words.iter().position(|word| word.starts_with('c') && word.contains('@')) {
+            let word = self.words.remove(at);
+            self.words.insert(0, word);
+            records.push(self.placed());
+        }
+        if records.len() > 2 {
+            records.remove(0);
+        }
+        records
+    }
+
+    /// A configuration's number; 0 if there is none.
+    fn numbered(&mut self) -> u64 {
+        let number = self.words.first().and_then(|word| word.strip_prefix('c')?.parse().ok());
+        if number.is_some() {
+            self.words.remove(0);
+        }
+        number.unwrap_or(0)
     }
 
     fn acknowledged(&mut self) -> Input {
@@ -248,7 +330,7 @@ impl<'a> Words<'a> {
 
     fn message(&mut self) -> Message {
         match self.word() {
-            "pre_vote" => Message::PreVote { epoch: self.epoch() },
+            "pre_vote" => Message::PreVote { epoch: self.epoch(), configuration: self.numbered() },
             "vote" => {
                 let epoch = self.epoch();
                 let granted = self.word() == "yes";
@@ -258,7 +340,8 @@ impl<'a> Words<'a> {
                     promised: self.epoch_after("promised").unwrap_or_default(),
                 }
             }
-            "fence" => Message::Fence { epoch: self.epoch() },
+            "fence" => Message::Fence { epoch: self.epoch(), configuration: self.numbered() },
+            "not_a_member" => Message::NotAMember { configuration: self.numbered() },
             "promise" => Message::Promise { epoch: self.epoch(), summary: self.summary() },
             "rejected" => Message::Rejected { epoch: self.epoch(), promised: self.epoch() },
             "working" => Message::Working { epoch: self.epoch(), progress: self.number() },
@@ -269,7 +352,8 @@ impl<'a> Words<'a> {
                 let trimmed = self.lsn_after("trimmed").unwrap_or(Lsn(4096));
                 let durable = self.lsn_after("durable").unwrap_or(trimmed);
                 let history = self.history_after("history").unwrap_or_else(|| self.fail("history"));
-                Message::Adopt { session, history, tail, trimmed, durable }
+                let configurations = self.configurations();
+                Message::Adopt { session, history, tail, trimmed, durable, configurations }
             }
             "adopted" => {
                 let (session, valid_tail) = (self.session(), self.lsn());
@@ -310,6 +394,7 @@ impl<'a> Words<'a> {
             memory_lost: self.flag("lost"),
             durable: self.mark_after("durable").unwrap_or(nothing),
             witnessed,
+            configurations: self.configurations(),
             history,
         }
     }

@@ -2,7 +2,10 @@
 
 use std::fmt::Write;
 
-use windlass_engine::{Command, DurableState, Event, LsnRange, Mark, Message, Session, Token};
+use windlass_engine::{
+    Command, Configuration, ConfigurationRecord, DurableState, Event, LsnRange, Mark, Message, Quorums,
+    Session, Standing, Token,
+};
 use windlass_log::EpochHistory;
 
 struct Shown<T>(T);
@@ -35,8 +38,33 @@ impl std::fmt::Display for Shown<&DurableState> {
         for peer in &state.peers {
             write!(f, " {}:{}/{}", peer.member, peer.incarnation, peer.opening)?;
         }
+        for record in state.configurations.iter().filter(|record| record.configuration.number() > 0) {
+            write!(f, " {}", placed(record))?;
+        }
         Ok(())
     }
+}
+
+/// A configuration: its number, its voters, who learns, the sizes of its quorums.
+fn configuration(configuration: &Configuration) -> String {
+    let voters = configuration.voters().map(|voter| voter.to_string()).collect::<Vec<_>>().join(",");
+    let mut text = format!("c{}:{voters}", configuration.number());
+    if let Some(learner) = configuration.learner() {
+        match learner.standing {
+            Standing::Learner { replaces: Some(old) } => write!(text, "+{}-{old}", learner.id).unwrap(),
+            Standing::Learner { replaces: None } | Standing::Voter => {
+                write!(text, "+{}", learner.id).unwrap()
+            }
+        }
+    }
+    if let Quorums::Sizes { write, takeover } = configuration.quorums() {
+        write!(text, ":{write}/{takeover}").unwrap();
+    }
+    text
+}
+
+fn placed(record: &ConfigurationRecord) -> String {
+    format!("{}@{}-{}", configuration(&record.configuration), record.start, record.end)
 }
 
 fn range(range: LsnRange) -> String {
@@ -112,6 +140,11 @@ pub fn command(command: &Command) -> String {
         Command::GrantRead { peer, session: s, range: r } => {
             format!("grant_read {peer} {} {}", session(*s), range(*r))
         }
+        Command::AppendConfiguration(c) => format!("append {}", configuration(c)),
+        Command::Members(members) => {
+            let members = members.iter().map(|entry| entry.id.to_string()).collect::<Vec<_>>();
+            format!("members {}", members.join(","))
+        }
         Command::Event(e) => format!("event {}", event(e)),
     }
 }
@@ -123,24 +156,38 @@ fn event(event: &Event) -> String {
         Event::Peer { peer, status } => format!("peer {peer} {status:?}"),
         Event::SnapshotNeeded { primary, from } => format!("snapshot needed from {from} primary {primary}"),
         Event::Refused { peer, reason } => format!("refused {peer}: {reason}"),
+        Event::Configuration { configuration: c, committed } => {
+            format!("configuration {}{}", configuration(c), if *committed { " committed" } else { "" })
+        }
+        Event::ChangeRefused { reason, .. } => format!("change refused: {reason}"),
+        Event::NotAMember { configuration } => format!("no member of c{configuration}"),
         Event::HandoverFailed { to } => format!("handover to {to} failed"),
         Event::Undecided { epoch, reason } => format!("undecided {epoch}: {reason}"),
     }
 }
 
+/// A configuration's number, unless it is the founding one.
+fn numbered(number: u64) -> String {
+    if number == 0 { String::new() } else { format!(" c{number}") }
+}
+
 fn message(message: &Message) -> String {
     match message {
-        Message::PreVote { epoch } => format!("pre_vote {epoch}"),
+        Message::PreVote { epoch, configuration } => format!("pre_vote {epoch}{}", numbered(*configuration)),
         Message::PreVoteReply { epoch, granted, promised } => {
             format!("vote {epoch} {} promised {promised}", if *granted { "yes" } else { "no" })
         }
-        Message::Fence { epoch } => format!("fence {epoch}"),
+        Message::Fence { epoch, configuration } => format!("fence {epoch}{}", numbered(*configuration)),
+        Message::NotAMember { configuration } => format!("not_a_member{}", numbered(*configuration)),
         Message::Promise { epoch, summary: s } => {
             let mut text = format!("promise {epoch} tail {} last {}", s.valid_tail, s.last_epoch);
             write!(text, " history {} mark {} durable {}", Shown(&s.history), mark(s.mark), mark(s.durable))
                 .unwrap();
             if s.memory_lost {
                 write!(text, " lost").unwrap();
+            }
+            for record in s.configurations.iter().filter(|record| record.configuration.number() > 0) {
+                write!(text, " {}", placed(record)).unwrap();
             }
             for witness in &s.witnessed {
                 write!(text, " witness {} {}", witness.member, mark(witness.mark)).unwrap();
@@ -150,11 +197,17 @@ fn message(message: &Message) -> String {
         Message::Rejected { epoch, promised } => format!("rejected {epoch} promised {promised}"),
         Message::Working { epoch, progress } => format!("working {epoch} {progress}"),
         Message::Campaign { epoch } => format!("campaign {epoch}"),
-        Message::Adopt { session: s, history, tail, trimmed, durable } => format!(
-            "adopt {} tail {tail} trimmed {trimmed} durable {durable} history {}",
-            session(*s),
-            Shown(history)
-        ),
+        Message::Adopt { session: s, history, tail, trimmed, durable, configurations } => {
+            let mut text = format!(
+                "adopt {} tail {tail} trimmed {trimmed} durable {durable} history {}",
+                session(*s),
+                Shown(history)
+            );
+            for record in configurations.iter().filter(|record| record.configuration.number() > 0) {
+                write!(text, " {}", placed(record)).unwrap();
+            }
+            text
+        }
         Message::Adopted { session: s, valid_tail, persisted } => {
             format!("adopted {} {valid_tail} persisted {}", session(*s), persisted.0)
         }

@@ -7,6 +7,7 @@
 )]
 
 pub mod image;
+pub mod members;
 pub mod oracle;
 pub mod rng;
 pub mod world;

@@ -5,9 +5,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use windlass_engine::{
-    Acknowledgement, Command, Config, Configuration, DurableState, Engine, Event, Heartbeat, Identity, Input,
-    Limits, LsnRange, Message, Notice, Opening, Persisted, Placed, Quorums, Role, Session, Status,
-    StopReason, Timing, Token,
+    Acknowledgement, Command, Config, Configuration, ConfigurationRecord, DurableState, Engine, Event,
+    Heartbeat, Identity, Input, Limits, LsnRange, Message, Notice, Opening, Persisted, Placed, Quorums, Role,
+    Session, Status, StopReason, Timing, Token,
 };
 use windlass_log::{Epoch, Geometry, Lsn, MemberId};
 
@@ -22,6 +22,8 @@ pub const MS: u64 = 1_000_000;
 #[derive(Clone, Debug)]
 pub struct Setting {
     pub members: u8,
+    /// Members that may be added later.
+    pub spares: u8,
     pub replicated_allowed: bool,
     pub quorums: Quorums,
     pub limits: Limits,
@@ -32,6 +34,8 @@ pub struct Setting {
 
 pub struct Node {
     id: MemberId,
+    /// A founding member, or one that was added.
+    pub has_joined: bool,
     pub engine: Option<Engine>,
     life: u64,
     pub image: Image,
@@ -46,10 +50,10 @@ pub struct Node {
     store_free_at: u64,
     /// Grants asked for before the newest revocation never come into force.
     revocations: u64,
-    tenure: Option<(Epoch, bool)>,
+    pub tenure: Option<(Epoch, bool)>,
     /// The newest tenure that was stepped down from.
     ended: Epoch,
-    tail: Lsn,
+    pub tail: Lsn,
     waiting: Vec<(Record, bool)>,
     pub published: Lsn,
     before: Option<Status>,
@@ -188,6 +192,11 @@ pub struct World {
     cut: Vec<Vec<bool>>,
     connections: Vec<Connection>,
     next_id: u64,
+    /// Those that were appended, by what their records' ids say.
+    pub configurations: Vec<Configuration>,
+    pub changes: u64,
+    /// The configurations that are committed, by where their records start.
+    pub committed_configurations: BTreeMap<Lsn, u64>,
     pub replicated_commits: u64,
     pub snapshots: u64,
     pub unknown: u64,
@@ -203,7 +212,8 @@ fn index(member: MemberId) -> usize {
 impl World {
     pub fn new(seed: u64, setting: Setting) -> World {
         let rng = Rng::new(seed);
-        let count = usize::from(setting.members);
+        let founders = usize::from(setting.members);
+        let count = founders + usize::from(setting.spares);
         let mut world = World {
             now: 1_000 * MS,
             rng,
@@ -214,6 +224,9 @@ impl World {
             cut: vec![vec![false; count]; count],
             connections: Vec::new(),
             next_id: 1,
+            configurations: Vec::new(),
+            changes: 0,
+            committed_configurations: BTreeMap::new(),
             replicated_commits: 0,
             snapshots: 0,
             unknown: 0,
@@ -221,14 +234,18 @@ impl World {
             print: std::env::var_os("WINDLASS_TRACE").is_some(),
             setting,
         };
-        for id in 0..world.setting.members {
+        for id in 0..world.setting.members + world.setting.spares {
             let geometry = world.setting.geometry;
+            let has_joined = id < world.setting.members;
+            let mut superblock = DurableState::genesis(geometry);
+            superblock.configurations = vec![ConfigurationRecord::founding(world.founding(has_joined))];
             world.nodes.push(Node {
                 id: MemberId(id),
+                has_joined,
                 engine: None,
                 life: 0,
                 image: Image::new(geometry),
-                superblock: DurableState::genesis(geometry),
+                superblock,
                 identity: Identity { incarnation: 100 + u64::from(id), opening: 0, nonce: 0 },
                 nonce: 0,
                 memory_lost: false,
@@ -246,13 +263,23 @@ impl World {
                 stalled: false,
             });
         }
-        for node in 0..count {
+        for node in 0..founders {
             world.start(node);
         }
         world
     }
 
-    fn say(&mut self, text: impl FnOnce() -> String) {
+    /// What a member is founded with: the group's first configuration, or for one that is to be added none.
+    fn founding(&self, is_founder: bool) -> Configuration {
+        let founding = Configuration::founding((0..self.setting.members).map(MemberId));
+        if is_founder {
+            founding.with_quorums(self.setting.quorums).unwrap()
+        } else {
+            Configuration::unknown()
+        }
+    }
+
+    pub fn say(&mut self, text: impl FnOnce() -> String) {
         if self.print {
             println!("{:>10.3} {}", (self.now as f64) / 1e6, text());
         }
@@ -263,6 +290,7 @@ impl World {
     pub fn start(&mut self, at: usize) {
         let (now, geometry) = (self.now, self.setting.geometry);
         let seed = self.rng.next();
+        let founding = self.founding(at < usize::from(self.setting.members));
         let node = &mut self.nodes[at];
         assert!(node.engine.is_none());
         node.life += 1;
@@ -271,6 +299,16 @@ impl World {
         node.identity.nonce = node.nonce;
         let mut state = node.superblock.clone();
         let valid_tail = node.image.valid_tail(false, state.trimmed, Lsn(u64::MAX), &state.history);
+        // What lies behind the store's mark may hold configurations that no save has: opening notes them before it moves the mark.
+        let is_unknown = state.mark == DurableState::MARK_UNKNOWN;
+        let known = if is_unknown { state.trimmed } else { state.mark.0.min(valid_tail) };
+        for found in self.configurations_in(at, state.trimmed, valid_tail) {
+            if found.end > known {
+                state.note_configuration(found);
+            }
+        }
+        let node = &mut self.nodes[at];
+        node.superblock.configurations = state.configurations.clone();
         // written again in place and flushed before anything is said.
         node.image.flush(valid_tail);
         state.memory_lost |= node.memory_lost;
@@ -279,9 +317,7 @@ impl World {
         let config = Config {
             me: node.id,
             identity: node.identity,
-            founding: Configuration::founding((0..self.setting.members).map(MemberId))
-                .with_quorums(self.setting.quorums)
-                .unwrap(),
+            founding,
             geometry,
             replicated_allowed: self.setting.replicated_allowed,
             seed,
@@ -492,7 +528,7 @@ impl World {
         self.now = self.now.max(until);
     }
 
-    fn input(&mut self, at: usize, input: Input) {
+    pub fn input(&mut self, at: usize, input: Input) {
         let now = self.now;
         if self.print && !matches!(input, Input::Heartbeat { .. } | Input::AcknowledgeDone { .. }) {
             self.say(|| format!("m{at} <- {input:?}"));
@@ -539,7 +575,11 @@ impl World {
                 }
                 let node = &self.nodes[at];
                 let state = &node.superblock;
-                let valid_tail = node.image.valid_tail(false, state.trimmed, Lsn(u64::MAX), &state.history);
+                let (trimmed, valid_tail) = (
+                    state.trimmed,
+                    node.image.valid_tail(false, state.trimmed, Lsn(u64::MAX), &state.history),
+                );
+                self.tell_configurations(at, trimmed, valid_tail);
                 self.input(at, Input::Revoked { token, valid_tail });
             }
             What::Sealed { token } => {
@@ -551,6 +591,7 @@ impl World {
                 let node = &self.nodes[at];
                 let from = node.engine.as_ref().map_or(Lsn(0), |engine| engine.status().tail);
                 let valid_tail = node.image.valid_tail(false, from, to, &node.superblock.history);
+                self.tell_configurations(at, from, valid_tail);
                 self.input(at, Input::Parsed { token, valid_tail });
             }
             What::Granted { token, primary, session, revocations, up_to } => {
@@ -691,6 +732,7 @@ impl World {
         let node = &mut self.nodes[at];
         node.image.write(range.start, &bytes);
         let valid_tail = node.image.valid_tail(false, range.start, range.end, &node.superblock.history);
+        self.tell_configurations(at, range.start, valid_tail);
         self.input(at, Input::Fetched { token, valid_tail });
     }
 
@@ -836,6 +878,9 @@ impl World {
                 let delay = self.rng.range(200 * US, 900 * US);
                 self.schedule_own(delay, at, What::Fetch { token, peer, session, range });
             }
+            Command::AppendConfiguration(configuration) => self.append_configuration(at, *configuration),
+            // Every member that runs is linked with every other one here.
+            Command::Members(_) => {}
             Command::Event(event) => self.event(at, event),
         }
     }
@@ -887,6 +932,7 @@ impl World {
         if durable > from {
             oracle.publish(node.id, epoch, &node.image, &node.superblock.history, (from, durable));
             node.published = durable;
+            self.check_chain(at, from, durable);
         }
     }
 
@@ -915,6 +961,9 @@ impl World {
             Event::Role { .. }
             | Event::Stopped { .. }
             | Event::Peer { .. }
+            | Event::Configuration { .. }
+            | Event::ChangeRefused { .. }
+            | Event::NotAMember { .. }
             | Event::HandoverFailed { .. }
             | Event::Undecided { .. } => {}
         }

@@ -663,6 +663,7 @@ impl Runner<'_> {
                 member.fetching = Some(Fetching { token, peer, session, range });
                 self.send(peer, Packet::Read { session, range });
             }
+            Command::AppendConfiguration(_) | Command::Members(_) => panic!("nobody changes the group"),
             Command::Ungrant { .. } | Command::GrantRead { .. } | Command::Event(_) => {}
         }
         Ok(())
@@ -675,6 +676,7 @@ impl Runner<'_> {
         match &message {
             // About time alone.
             Message::PreVote { .. }
+            | Message::NotAMember { .. }
             | Message::PreVoteReply { .. }
             | Message::Working { .. }
             | Message::AliveReply { .. } => return Ok(()),

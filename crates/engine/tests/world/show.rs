@@ -69,11 +69,11 @@ pub fn input(input: &Input) -> String {
 
 fn message(message: &Message) -> String {
     match message {
-        Message::Fence { epoch } => format!("fence {epoch}"),
+        Message::Fence { epoch, configuration: _ } => format!("fence {epoch}"),
         Message::Promise { epoch, summary } => format!("promise {epoch} {}", self::summary(summary)),
         Message::Rejected { epoch, promised } => format!("rejected {epoch} {promised}"),
         Message::Campaign { epoch } => format!("campaign {epoch}"),
-        Message::Adopt { session, history: h, tail, trimmed, durable } => {
+        Message::Adopt { session, history: h, tail, trimmed, durable, configurations: _ } => {
             format!("adopt {session} tail {tail} trimmed {trimmed} durable {durable}{}", history(h))
         }
         Message::Adopted { session, valid_tail, persisted } => {

@@ -4,13 +4,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass::driver::{Driver, DriverOptions, Parts};
+use windlass::driver::{Driver, DriverOptions, Parts, founding_bytes, note_configuration};
 use windlass::engine::{Config, Configuration, Identity, Status};
 use windlass::{Level, Log, LogId, Lsn, MemberId, NodeReader};
 use windlass_log::Geometry;
 use windlass_store::disk::Errno;
 use windlass_store::disk::testing::{Call, Survive, TestDisk};
-use windlass_store::{Founding, Options, Store, Surroundings};
+use windlass_store::{Configure, Founding, Options, Store, Surroundings};
 
 use super::phase::Phase;
 use super::{What, World};
@@ -78,7 +78,8 @@ pub(super) struct Member {
 }
 
 fn options() -> Options {
-    Options { retention_bytes: 16 * SEGMENT_BYTES, segments_ahead: 2, ..Options::default() }
+    let configure = Some(Configure(note_configuration));
+    Options { retention_bytes: 16 * SEGMENT_BYTES, segments_ahead: 2, configure, ..Options::default() }
 }
 
 impl Member {
@@ -88,7 +89,7 @@ impl Member {
         let drift = i64::try_from(drift).unwrap_or(0) - i64::try_from(setting.drift_millionths).unwrap_or(0);
         Member {
             id,
-            disk: made(id, incarnation),
+            disk: made(id, incarnation, &setting.founding()),
             driver: None,
             log: None,
             control: SimControl::default(),
@@ -169,7 +170,7 @@ fn staging() -> TestDisk {
 }
 
 /// A new member's folder.
-fn made(id: u8, incarnation: u64) -> TestDisk {
+fn made(id: u8, incarnation: u64, configuration: &Configuration) -> TestDisk {
     let disk = TestDisk::new();
     let founding = Founding {
         log_id: LogId([5; 16]),
@@ -177,8 +178,7 @@ fn made(id: u8, incarnation: u64) -> TestDisk {
         incarnation,
         segment_bytes: SEGMENT_BYTES,
         epoch: None,
-        // What the driver encodes for a member that has met nobody.
-        configuration: vec![1, 0, 0],
+        configuration: founding_bytes(configuration),
     };
     let around = Surroundings { boot_id: [7; 16], incarnation };
     drop(Store::create(disk.clone(), &founding, &around, &options()).expect("an empty disk takes a log"));
@@ -253,7 +253,7 @@ impl World {
         let config = Config {
             me: MemberId(member.id),
             identity,
-            founding: Configuration::founding((0..self.setting.members).map(MemberId)),
+            founding: self.setting.founding(),
             geometry: Geometry::new(SEGMENT_BYTES).expect("a power of two"),
             replicated_allowed: self.setting.replicated_allowed,
             seed: self.random.number(),
@@ -456,7 +456,7 @@ impl World {
         let incarnation = self.random.number() | 1;
         let member = &mut self.members[at];
         member.incarnation = incarnation;
-        member.disk = made(member.id, incarnation);
+        member.disk = made(member.id, incarnation, &self.setting.founding());
         member.staging = member.staging.is_some().then(staging);
         member.is_emptied = true;
         member.has_lost_memory = true;

@@ -106,6 +106,7 @@ impl World {
             | Message::SnapshotNeeded { .. }
             | Message::Resync { .. }
             | Message::Alive { .. }
+            | Message::NotAMember { .. }
             | Message::AliveReply { .. } => {}
         }
     }
@@ -114,7 +115,7 @@ impl World {
     pub(super) fn hears(&mut self, at: usize, message: &Message) {
         let promised = self.members[at].status().map(|status| status.promised);
         match message {
-            Message::Fence { epoch } if promised.is_some_and(|promised| promised < *epoch) => {
+            Message::Fence { epoch, .. } if promised.is_some_and(|promised| promised < *epoch) => {
                 self.enter(at, Phase::Promising);
             }
             Message::Adopt { session, .. } if promised.is_some_and(|promised| promised <= session.epoch) => {
@@ -138,6 +139,7 @@ impl World {
             | Message::SnapshotNeeded { .. }
             | Message::Alive { .. }
             | Message::AliveReply { .. }
+            | Message::NotAMember { .. }
             | Message::FetchRequest { .. } => {}
         }
     }

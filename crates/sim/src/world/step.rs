@@ -195,6 +195,10 @@ impl World {
                 self.mark(Mark::Undecided);
                 self.say(format_args!("m{at} can't choose in {epoch}: {reason}"));
             }
+            // Nobody changes the group here.
+            Event::Configuration { .. } | Event::ChangeRefused { .. } | Event::NotAMember { .. } => {
+                self.check(crate::oracle::violated("configurations", format!("m{at} has another one")));
+            }
             Event::Role { .. } | Event::Peer { .. } => {}
         }
     }

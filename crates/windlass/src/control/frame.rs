@@ -64,7 +64,7 @@ impl From<Refusal> for Exclusion {
         match refusal {
             Refusal::OtherIncarnation { known, found } => Exclusion::OtherDisk { known, found },
             Refusal::Clone { known, found } => Exclusion::Copied { known, found },
-            Refusal::NotAMember => Exclusion::Configuration,
+            Refusal::Myself | Refusal::OtherConfiguration { .. } => Exclusion::Configuration,
         }
     }
 }
@@ -361,7 +361,7 @@ mod tests {
         let purpose = Purpose::Replicate;
         vec![
             Frame::Ping,
-            Frame::Engine(Box::new(Message::PreVote { epoch: session.epoch })),
+            Frame::Engine(Box::new(Message::PreVote { epoch: session.epoch, configuration: 3 })),
             Frame::Offer { session, purpose, endpoint: vec![1, 2, 3] },
             Frame::Accept { session, purpose: Purpose::Fetch, endpoint: Vec::new() },
             Frame::Keys {

@@ -22,7 +22,7 @@ pub use auth::{NONCE_BYTES, PROOF_BYTES, Secret, SecretTooShort};
 pub use frame::{ENDPOINT_BYTES_MAX, Exclusion, FRAME_BYTES_MAX, Frame, FrameError, KEYS_MAX, Purpose};
 #[cfg(feature = "tcp")]
 pub use tcp::{ControlError, ControlOptions, TcpControl};
-use windlass_engine::Identity;
+use windlass_engine::{Identity, MemberEntry};
 use windlass_log::{LogId, MemberId};
 
 /// What a control plane tells its driver.
@@ -58,6 +58,9 @@ pub trait ControlPlane: Send + 'static {
 
     /// Sends a frame. Never waits: it is dropped when the peer's connection is down or does not drain.
     fn send(&mut self, peer: MemberId, frame: Frame);
+
+    /// Keeps a connection with these members from now on, whatever it was told before. Connections that are up stay up.
+    fn set_members(&mut self, members: &[MemberEntry]);
 }
 
 /// What all members of a group must have been given alike, and tell each other in the handshake.

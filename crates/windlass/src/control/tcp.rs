@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
-use windlass_engine::Identity;
+use windlass_engine::{Identity, MemberEntry};
 use windlass_log::{LogId, MemberId};
 
 use super::auth::{self, End, OPENING_BYTES, OpeningError, PROOF_BYTES, Secret};
@@ -79,6 +79,7 @@ pub struct ControlError {
 pub struct TcpControl {
     shared: Arc<Shared>,
     address: SocketAddr,
+    runtime: tokio::runtime::Handle,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -102,7 +103,7 @@ impl TcpControl {
             .map_err(at("making the runtime"))?;
         let shared = Arc::new(Shared {
             me: options.me,
-            members: options.members,
+            given: options.members.clone(),
             log_id: options.log_id,
             identity: options.identity,
             terms: options.terms,
@@ -110,15 +111,32 @@ impl TcpControl {
             logger: options.logger,
             wake: Box::new(wake),
             is_news: AtomicBool::new(false),
-            state: Mutex::new(State { peers: Peers::new(), events: VecDeque::new(), said: BTreeMap::new() }),
+            state: Mutex::new(State {
+                peers: Peers::new(),
+                events: VecDeque::new(),
+                said: BTreeMap::new(),
+                members: Vec::new(),
+            }),
         });
+        let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel();
         let of_thread = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name(format!("windlass-ctl-{}", options.me.0))
             .spawn(move || runtime.block_on(run(of_thread, options.listener, stopped)))
             .map_err(at("starting its thread"))?;
-        Ok(TcpControl { shared, address, stop: Some(stop), thread: Some(thread) })
+        let control = TcpControl { shared, address, runtime: handle, stop: Some(stop), thread: Some(thread) };
+        control.keep(options.members);
+        Ok(control)
+    }
+
+    /// Keeps a connection with these: this member dials those with a lower number.
+    fn keep(&self, members: Vec<Member>) {
+        let is_dialled = |member: &Member| member.id < self.shared.me;
+        let before = std::mem::replace(&mut self.shared.state().members, members.clone());
+        for member in members.into_iter().filter(|member| is_dialled(member) && !before.contains(member)) {
+            self.runtime.spawn(dial(Arc::clone(&self.shared), member));
+        }
     }
 
     /// Where it listens.
@@ -156,11 +174,21 @@ impl ControlPlane for TcpControl {
             let _ = sender.try_send(frame.encode());
         }
     }
+
+    fn set_members(&mut self, members: &[MemberEntry]) {
+        let given = &self.shared.given;
+        let address_of = |entry: &MemberEntry| {
+            let given = given.iter().find(|member| member.id == entry.id).map(|member| member.address);
+            given.or(entry.address).map(|address| Member { id: entry.id, address })
+        };
+        self.keep(members.iter().filter_map(address_of).collect());
+    }
 }
 
 struct Shared {
     me: MemberId,
-    members: Vec<Member>,
+    /// Those that it was started with, whose addresses count.
+    given: Vec<Member>,
     log_id: LogId,
     identity: Identity,
     terms: Terms,
@@ -177,6 +205,8 @@ struct State {
     events: VecDeque<ControlEvent>,
     /// When which refusal was logged last.
     said: BTreeMap<IpAddr, (Refused, Instant)>,
+    /// Those to keep a connection with.
+    members: Vec<Member>,
 }
 
 impl std::fmt::Debug for Shared {
@@ -196,8 +226,16 @@ impl Shared {
         self.is_news.store(true, Ordering::Release);
     }
 
+    /// Whether a member of this number may connect: it is known, or it was added while this one was away, with a number above all before it.
     fn is_member(&self, id: MemberId) -> bool {
-        self.members.iter().any(|member| member.id == id)
+        let state = self.state();
+        let highest = state.members.iter().map(|member| member.id).max().unwrap_or(MemberId(0)).max(self.me);
+        id > highest || state.members.iter().any(|member| member.id == id)
+    }
+
+    /// Whether this member is still to be dialled, at this address.
+    fn is_wanted(&self, member: &Member) -> bool {
+        self.state().members.contains(member)
     }
 
     /// One line per refusal; the same one from the same place not again for a while.
@@ -261,10 +299,7 @@ impl Shared {
 }
 
 async fn run(shared: Arc<Shared>, listener: TcpListener, stopped: oneshot::Receiver<()>) {
-    tokio::spawn(listen(Arc::clone(&shared), listener));
-    for member in shared.members.iter().filter(|member| member.id < shared.me) {
-        tokio::spawn(dial(Arc::clone(&shared), *member));
-    }
+    tokio::spawn(listen(shared, listener));
     // Answers when the sender is dropped; the runtime then drops every task.
     let _ = stopped.await;
 }
@@ -322,7 +357,7 @@ async fn listen(shared: Arc<Shared>, listener: TcpListener) {
 
 async fn dial(shared: Arc<Shared>, member: Member) {
     let mut backoff = BACKOFF_FIRST;
-    loop {
+    while shared.is_wanted(&member) {
         match connect(&shared, member).await {
             Ok((stream, peer)) => match shared.admit(peer.from, peer.identity) {
                 Ok((connection, outgoing)) => {

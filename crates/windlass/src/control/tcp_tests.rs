@@ -58,7 +58,7 @@ fn stays_silent(control: &mut TcpControl) {
 }
 
 fn message(counter: u64) -> Frame {
-    Frame::Engine(Box::new(Message::PreVote { epoch: Epoch::new(counter, MemberId(1)) }))
+    Frame::Engine(Box::new(Message::PreVote { epoch: Epoch::new(counter, MemberId(1)), configuration: 0 }))
 }
 
 #[test]
@@ -103,17 +103,39 @@ fn a_wrong_secret_a_wrong_log_and_a_stranger_stay_out() {
     let changes: [Change; 3] = [
         |options| options.secret = Secret::new(*b"another secret altogether").unwrap(),
         |options| options.log_id = LogId([8; 16]),
-        |options| options.me = MemberId(9),
+        // Its number is none of the group's.
+        |_| {},
     ];
-    for change in changes {
-        let mut sites = sites(2);
-        let mut a = TcpControl::start(options(&mut sites, 0), || {}).unwrap();
+    for (at, change) in changes.into_iter().enumerate() {
+        let mut sites = sites(3);
+        let mut known = options(&mut sites, 0);
+        known.members.retain(|member| at != 2 || member.id != MemberId(1));
+        let mut a = TcpControl::start(known, || {}).unwrap();
         let mut bad = options(&mut sites, 1);
         change(&mut bad);
         let mut b = TcpControl::start(bad, || {}).unwrap();
         stays_silent(&mut a);
         stays_silent(&mut b);
     }
+}
+
+/// A member that was away while another one was added does not know that one's number, which is above all before it. It lets it in; the engine judges
+/// what it says.
+#[test]
+fn a_member_that_is_added_dials_those_that_have_not_heard_of_it() {
+    let mut sites = sites(2);
+    let mut away = options(&mut sites, 0);
+    away.members.retain(|member| member.id == MemberId(0));
+    let mut away = TcpControl::start(away, || {}).unwrap();
+    let mut alone = options(&mut sites, 1);
+    alone.members.retain(|member| member.id == MemberId(1));
+    let mut added = TcpControl::start(alone, || {}).unwrap();
+    stays_silent(&mut away);
+    let (id, address) = (MemberId(0), Some(sites[0].member.address));
+    let standing = windlass_engine::Standing::Voter;
+    added.set_members(&[MemberEntry { id, standing, incarnation: 0, address }]);
+    assert_eq!(next(&mut added), ControlEvent::Up { peer: MemberId(0), identity: identity(0, 1) });
+    assert_eq!(next(&mut away), ControlEvent::Up { peer: MemberId(1), identity: identity(1, 1) });
 }
 
 #[test]
@@ -207,10 +229,15 @@ fn a_listener_that_never_welcomes_is_dialled_again() {
     let ControlOptions { me, members, log_id, identity, terms, secret, listener, logger } =
         options(&mut sites, 0);
     let mut b = TcpControl::start(options(&mut sites, 1), || {}).unwrap();
-    let state = Mutex::new(State { peers: Peers::new(), events: VecDeque::new(), said: BTreeMap::new() });
+    let state = Mutex::new(State {
+        peers: Peers::new(),
+        events: VecDeque::new(),
+        said: BTreeMap::new(),
+        members: members.clone(),
+    });
     let wake = Box::new(|| {});
     let is_news = AtomicBool::new(false);
-    let shared = Shared { me, members, log_id, identity, terms, secret, logger, wake, state, is_news };
+    let shared = Shared { me, given: members, log_id, identity, terms, secret, logger, wake, state, is_news };
     listener.set_nonblocking(true).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (first, second) = runtime.block_on(async {

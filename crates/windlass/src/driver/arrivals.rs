@@ -189,7 +189,7 @@ where
     /// All reads of a fetch are done: verify what they brought.
     fn fetched(&mut self, token: Token, range: LsnRange) {
         let before = self.local.valid_tail();
-        let input = match self.local.scan(&self.fabric, Some(range.end)) {
+        let input = match self.scan(Some(range.end)) {
             Ok(scanned) => {
                 let is_whole = scanned.valid_tail >= range.end
                     || matches!(scanned.reason, windlass_log::StopReason::BeyondEnd { .. })

@@ -165,6 +165,8 @@ where
                 let deadline_ns = now + SESSION_NS;
                 self.sessions.fetches.push(PendingFetch { token, peer, session, range, deadline_ns });
             }
+            Command::AppendConfiguration(configuration) => self.appending = Some(*configuration),
+            Command::Members(members) => self.control.set_members(&members),
             Command::Event(event) => self.event(event),
         }
     }
@@ -249,7 +251,15 @@ where
                 self.news.undecided(epoch, reason, now);
                 self.events.push_back(DriverEvent::Engine(Event::Undecided { epoch, reason }));
             }
-            event @ (Event::Peer { .. } | Event::SnapshotNeeded { .. } | Event::HandoverFailed { .. }) => {
+            Event::Configuration { configuration, committed } => {
+                self.configuration_changed(&configuration, committed);
+                self.events.push_back(DriverEvent::Engine(Event::Configuration { configuration, committed }));
+            }
+            event @ (Event::Peer { .. }
+            | Event::ChangeRefused { .. }
+            | Event::NotAMember { .. }
+            | Event::SnapshotNeeded { .. }
+            | Event::HandoverFailed { .. }) => {
                 super::news::event(&self.options.logger, &event);
                 self.events.push_back(DriverEvent::Engine(event));
             }
@@ -329,7 +339,7 @@ where
 
     /// Every window is closed and every connection destroyed: only now the log is scanned.
     fn revoked(&mut self, token: Token) {
-        match self.local.scan(&self.fabric, None) {
+        match self.scan(None) {
             Ok(scanned) => self.inputs.push_back(Input::Revoked { token, valid_tail: scanned.valid_tail }),
             Err(error) => self.unreadable(&error),
         }
@@ -456,7 +466,7 @@ where
     }
 
     fn parse(&mut self, token: Token, to: Lsn) {
-        match self.local.scan(&self.fabric, Some(to)) {
+        match self.scan(Some(to)) {
             Ok(scanned) => {
                 self.group_meters.parses.add(1);
                 self.group_meters.parsed_records.add(scanned.records);

@@ -91,6 +91,11 @@ impl Lead {
         self.seal = Some((token, deadline));
     }
 
+    /// Whether the epoch-start record is in the log.
+    pub(super) fn has_started(&self) -> bool {
+        self.start_end.is_some() && self.start.is_none()
+    }
+
     /// Whether the log takes appends, or may again hand out what producers left.
     pub(crate) fn is_sealed(&self) -> bool {
         self.seal.is_some()

@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use windlass_fabric::Fabric;
 use windlass_log::{
-    EpochHistory, Fetched, Geometry, Image, LogId, Lsn, SEGMENT_HEADER_BYTES, Scan, Shape, Step, StopReason,
+    EpochHistory, Fetched, Geometry, Image, LogId, Lsn, RecordKind, SEGMENT_HEADER_BYTES, Scan, Shape, Step,
+    StopReason,
 };
 use windlass_store::disk::Disk;
 use windlass_store::{MemoryError, PrepareError, Store};
 
 use super::executor::{Executor, Job, Work};
+use super::members::RawConfiguration;
 use super::memory::{Segment, SegmentError, Segments, Use};
 
 /// Registered segments beyond which cold ones are let go before another one is had.
@@ -26,6 +28,8 @@ pub(crate) struct Local<F: Fabric, D: Disk> {
     /// The history saved last.
     pub(crate) history: EpochHistory,
     scan: Scan,
+    /// Configuration records that scans have met, until they are taken.
+    configurations: Vec<RawConfiguration>,
     preparing: Preparing,
 }
 
@@ -87,7 +91,8 @@ impl<F: Fabric, D: Disk> Local<F, D> {
         let scan = Scan::new(Shape { geometry, log_id, history: history.clone() }, tail, None);
         let preparing =
             Preparing { busy: None, idle_at: None, needed: 0, is_due: true, retry_at_ns: 0, failure: None };
-        Local { store, segments, geometry, log_id, history, scan, preparing }
+        let configurations = Vec::new();
+        Local { store, segments, geometry, log_id, history, scan, configurations, preparing }
     }
 
     /// Takes over what the process before has left in images: it was placed, so it is part of this log. The valid tail.
@@ -125,7 +130,14 @@ impl<F: Fabric, D: Disk> Local<F, D> {
         let mut records = 0;
         loop {
             match self.scan.step(&mut image) {
-                Ok(Step::Record(_)) => records += 1,
+                Ok(Step::Record(record)) => {
+                    records += 1;
+                    if record.header.kind == RecordKind::Configuration {
+                        let payload = record.payload.map_or_else(Vec::new, <[u8]>::to_vec);
+                        let (start, end) = (record.header.lsn, record.end);
+                        self.configurations.push(RawConfiguration { start, end, payload });
+                    }
+                }
                 Ok(Step::Stop(stop)) => {
                     if stop.reason != StopReason::Reached {
                         // What was copied out here may change: the next look takes it afresh.
@@ -143,6 +155,11 @@ impl<F: Fabric, D: Disk> Local<F, D> {
                 }
             }
         }
+    }
+
+    /// The configuration records that scans have met since the last call.
+    pub(crate) fn take_configurations(&mut self) -> Vec<RawConfiguration> {
+        std::mem::take(&mut self.configurations)
     }
 
     /// What was found valid goes from the images, if there are any, to the segment files, where it is flushed.

@@ -28,6 +28,7 @@ mod full;
 mod incoming;
 mod lead;
 mod local;
+mod members;
 mod memory;
 mod meters;
 mod news;
@@ -50,7 +51,8 @@ use std::time::Duration;
 
 use slog::{Logger, warn};
 use windlass_engine::{
-    Config, Engine, Event, Identity, Input, Opening, Refusal, Role, StallCause, Status, StopReason,
+    Config, Configuration, DurableState, Engine, Event, Identity, Input, Opening, Refusal, Role, StallCause,
+    Status, StopReason,
 };
 use windlass_fabric::{
     Backing, Completion, CompletionQueue, CompletionQueueError, Fabric, PollError, Transfer, Wake,
@@ -63,11 +65,12 @@ pub use executor::{Done, Executor, InlineExecutor, Lane, Work};
 pub(crate) use meters::GroupMeters;
 pub use meters::GroupMetrics;
 pub(crate) use port::{Attend, Port, Request};
-pub use state::ConfigurationError;
+pub use state::{ConfigurationError, founding_bytes, note_configuration};
 
 use self::executor::Outcome;
 use self::lead::Lead;
 use self::local::Local;
+use self::members::RawConfiguration;
 use self::memory::{SegmentError, Segments, Use};
 use self::news::{Call, News};
 use self::sessions::Sessions;
@@ -250,6 +253,8 @@ pub struct Driver<F: Fabric, D: Disk, C, N, X> {
     /// How long a flush takes, a running mean.
     flush_mean_ns: u64,
     unsound: quiet::Unsound,
+    /// A configuration that the engine wants in the log, until the log takes it.
+    appending: Option<Configuration>,
     full_disk: full::FullDisk,
     scrubber: scrub::Scrubber,
     /// Since when this member is a candidate.
@@ -331,6 +336,22 @@ fn segments<F: Fabric, D: Disk>(
     Ok(Segments::new(backing, Some(staging.map_err(memory_error)?)))
 }
 
+/// Configurations that came with an image: in the superblock before anything behind them is flushed.
+fn note_found<D: Disk>(
+    store: &Store<D>,
+    found: &[RawConfiguration],
+    state: &mut DurableState,
+) -> Result<(), DriverError> {
+    for raw in found {
+        let bytes = raw.payload.len();
+        let found = raw.decode().map_err(|_| ConfigurationError { bytes })?;
+        if state.note_configuration(found) {
+            store.update(|superblock| state::put(superblock, state))?;
+        }
+    }
+    Ok(())
+}
+
 fn memory_error(error: SegmentError) -> DriverError {
     DriverError::Memory { source: Box::new(error) }
 }
@@ -365,7 +386,7 @@ where
         let message_max = u64::from(fabric.capabilities().message_bytes_max);
         options.config.limits.batch_bytes = options.config.limits.batch_bytes.min(message_max);
         let queue = fabric.completion_queue(QUEUE_CAPACITY.min(fabric.capabilities().completions_max))?;
-        let state = state::take(&store.superblock(), opened.memory_lost)?;
+        let mut state = state::take(&store.superblock(), opened.memory_lost)?;
         let trimmed = state.trimmed;
         let ahead = options.config.limits.segments_ahead;
         let segments = segments(&fabric, &store, staging, ahead)?;
@@ -373,6 +394,8 @@ where
         // What was placed in an image before the process died.
         let tail = local.adopt(&fabric).map_err(memory_error)?;
         if tail > opened.tail {
+            let found = local.take_configurations();
+            note_found(&local.store, &found, &mut state)?;
             // the engine takes all below the tail for persisted, and what came from an image is in the page cache alone.
             local.store.flush(tail).map_err(UpdateError::from)?;
         }
@@ -417,6 +440,7 @@ where
             gather_until_ns: None,
             flush_mean_ns: 0,
             unsound: quiet::Unsound::default(),
+            appending: None,
             scrubber: scrub::Scrubber::new(options.scrub_bytes_per_second),
             full_disk: full::FullDisk::new(nanos(options.full_disk_limit)),
             candidate_since: None,
@@ -429,6 +453,11 @@ where
             excluded: BTreeMap::new(),
         };
         driver.opened_damaged(damage);
+        // Who is to be added to a group knows it by its options alone.
+        if !driver.engine.configuration().is_unknown() {
+            driver.news.configured(driver.engine.configuration());
+            driver.control.set_members(&driver.engine.members());
+        }
         Ok(driver)
     }
 
@@ -590,10 +619,9 @@ where
         crate::log::outcome(&self.local.store.superblock(), self.port.durable.value(), epoch, lsn)
     }
 
-    /// The other voters.
+    /// The other members.
     pub(crate) fn others(&self) -> Vec<MemberId> {
-        let config = self.engine.config();
-        config.founding.voters().filter(|voter| *voter != config.me).collect()
+        self.engine.members().iter().map(|entry| entry.id).collect()
     }
 
     /// Whether anybody waits for a commit.
@@ -636,7 +664,9 @@ where
         let is_whole = status.stopped.is_none() && !status.damaged && self.is_settled();
         let tail = self.shut_down();
         let is_quiet = self.is_quiet();
-        Ended { tail, is_quiet, is_clean: is_whole && is_quiet }
+        // A clean mark would vouch for a configuration that the superblock has not.
+        let is_told = !self.inputs.iter().any(|input| matches!(input, Input::ConfigurationFound(_)));
+        Ended { tail, is_quiet, is_clean: is_whole && is_quiet && is_told }
     }
 
     fn shut_down(&mut self) -> Lsn {
@@ -652,7 +682,7 @@ where
         self.port.stop(&Stopped::Closed);
         if self.lead.is_none() {
             // What has arrived and was not looked at yet belongs to the log, too.
-            let _ = self.local.scan(&self.fabric, None);
+            let _ = self.scan(None);
         }
         self.tail()
     }
@@ -808,6 +838,7 @@ where
         if self.is_gathering() {
             return false;
         }
+        self.append_configuration();
         let Some(lead) = &mut self.lead else { return false };
         // What is wanted goes first, so that the batch with the bytes says it, too.
         // Not more than there is: a handle of an earlier tenure may have asked for what was cut since.

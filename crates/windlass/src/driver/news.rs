@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use slog::{Logger, debug, info, warn};
-use windlass_engine::{Config, Event, PeerStatus, Role, Status, Undecided};
+use windlass_engine::{Config, Configuration, Event, PeerStatus, Role, Status, Undecided};
 use windlass_log::{Epoch, MemberId};
 
 use crate::control::Exclusion;
@@ -59,7 +59,9 @@ pub(super) enum Call {
 pub(super) struct News {
     me: MemberId,
     others: Vec<MemberId>,
+    /// Whom it counts, and how many of them it needs.
     quorum: usize,
+    is_voter: bool,
     suspicion_ns: u64,
     look_at: u64,
     reached: BTreeSet<MemberId>,
@@ -90,6 +92,7 @@ impl News {
             me,
             others: voters.iter().copied().filter(|voter| *voter != me).collect(),
             quorum,
+            is_voter: voters.contains(&me),
             suspicion_ns,
             look_at: 0,
             reached: BTreeSet::new(),
@@ -138,8 +141,17 @@ impl News {
         self.call = Some(call);
     }
 
+    /// The group has another configuration.
+    pub(super) fn configured(&mut self, configuration: &Configuration) {
+        self.others = configuration.voters().filter(|voter| *voter != self.me).collect();
+        self.is_voter = configuration.is_voter(self.me);
+        self.quorum = configuration.useful_quorum();
+    }
+
     fn has_majority(&self) -> bool {
-        self.reached.len() + 1 >= self.quorum
+        let reached = self.others.iter().filter(|other| self.reached.contains(other)).count();
+        // Who does not vote has nothing to lack.
+        !self.is_voter || reached + 1 >= self.quorum
     }
 
     fn missing(&self) -> String {
@@ -196,6 +208,8 @@ impl News {
                 | Undecided::Damaged
                 | Undecided::MarkNotReached { .. }
                 | Undecided::DurableNotReached { .. }
+                | Undecided::TooFewPromises { .. }
+                | Undecided::OtherConfiguration { .. }
                 | Undecided::HistoryFull => {
                     warn!(logger, "a takeover is undecided: {}", reason; "epoch" => %epoch);
                 }
@@ -294,7 +308,19 @@ pub(super) fn event(logger: &Logger, event: &Event) {
         Event::HandoverFailed { to } => {
             warn!(logger, "the handover to {} did not come about: it does not follow, or was too slow", to);
         }
-        Event::Role { .. } | Event::Refused { .. } | Event::Stopped { .. } | Event::Undecided { .. } => {}
+        Event::ChangeRefused { reason, .. } => warn!(logger, "a change of the group is refused: {}", reason),
+        Event::NotAMember { configuration } => {
+            warn!(
+                logger,
+                "this member has left the group with configuration {}: stop it; its folder can be removed",
+                configuration
+            );
+        }
+        Event::Role { .. }
+        | Event::Refused { .. }
+        | Event::Stopped { .. }
+        | Event::Undecided { .. }
+        | Event::Configuration { .. } => {}
     }
 }
 

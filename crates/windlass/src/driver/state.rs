@@ -2,12 +2,16 @@
 //!
 //! ```text
 //!  configuration:  version (1) | count (2) | peers, each: member (1), incarnation (8), opening (8)
+//!                  | count (1) | configurations of the log, each: start (8), end (8), length (2), bytes as in their records
 //! ```
 
-use windlass_engine::{DurableState, PeerRecord, Persisted};
+use windlass_engine::{Configuration, ConfigurationRecord, DurableState, PeerRecord, Persisted};
 use windlass_log::{EpochHistory, Lsn, MemberId, Superblock};
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+/// That of folders from before configurations were in the log: it ends with the peers.
+const VERSION_OF_PEERS: u8 = 1;
+const PLACE_BYTES: usize = 18;
 const PEER_BYTES: usize = 17;
 /// [`DurableState::MARK_UNKNOWN`] as a superblock has it, whose LSNs end at 2^62: on a record's place for any segment size.
 const ACKNOWLEDGED_UNKNOWN: Lsn = Lsn((1 << 62) - 4096);
@@ -56,7 +60,7 @@ fn put_state(superblock: &mut Superblock, state: &DurableState) {
         superblock.acknowledged.max(acknowledged(state.mark))
     };
     superblock.caught_up = !state.memory_lost;
-    superblock.configuration = encode(&state.peers);
+    superblock.configuration = encode(&state.peers, &state.configurations);
 }
 
 fn acknowledged(mark: Persisted) -> Lsn {
@@ -73,18 +77,38 @@ fn mark(superblock: &Superblock) -> Persisted {
 
 /// The engine's state as the superblock has it. `memory_lost`: the machine was booted since, without a clean stop.
 pub(crate) fn take(superblock: &Superblock, memory_lost: bool) -> Result<DurableState, ConfigurationError> {
+    let (peers, configurations) = decode(&superblock.configuration)?;
     Ok(DurableState {
         promised: superblock.promised,
         history: superblock.history.clone(),
         trimmed: superblock.trimmed,
         mark: mark(superblock),
         memory_lost: memory_lost || !superblock.caught_up,
-        peers: decode(&superblock.configuration)?,
+        peers,
+        configurations,
     })
 }
 
-/// The configuration of a member that has met nobody.
-pub(crate) fn encode(peers: &[PeerRecord]) -> Vec<u8> {
+/// What the superblock of a new member has: it has met nobody, and this is the configuration that its group begins with
+/// ([`Configuration::unknown`] for a member that is to be added to a group).
+#[must_use]
+pub fn founding_bytes(founding: &Configuration) -> Vec<u8> {
+    encode(&[], &[ConfigurationRecord::founding(founding.clone())])
+}
+
+/// Notes a configuration record, met by an opening behind what the superblock vouches for, in the superblock that the opening is about to
+/// write: for [`Options::configure`](windlass_store::Options::configure). `false`: it, or the superblock's own, can't be read.
+#[must_use]
+pub fn note_configuration(superblock: &mut Superblock, start: Lsn, end: Lsn, payload: &[u8]) -> bool {
+    let Ok(mut state) = take(superblock, false) else { return false };
+    let Ok(configuration) = Configuration::decode(payload) else { return false };
+    if state.note_configuration(ConfigurationRecord { start, end, configuration }) {
+        superblock.configuration = encode(&state.peers, &state.configurations);
+    }
+    true
+}
+
+pub(crate) fn encode(peers: &[PeerRecord], configurations: &[ConfigurationRecord]) -> Vec<u8> {
     let count = u16::try_from(peers.len()).expect("a group is small");
     let mut bytes = vec![VERSION];
     bytes.extend_from_slice(&count.to_le_bytes());
@@ -93,29 +117,62 @@ pub(crate) fn encode(peers: &[PeerRecord]) -> Vec<u8> {
         bytes.extend_from_slice(&peer.incarnation.to_le_bytes());
         bytes.extend_from_slice(&peer.opening.to_le_bytes());
     }
+    bytes.push(u8::try_from(configurations.len()).expect("two at most"));
+    for record in configurations {
+        let configuration = record.configuration.encode();
+        let length = u16::try_from(configuration.len()).expect("a configuration is short");
+        bytes.extend_from_slice(&record.start.0.to_le_bytes());
+        bytes.extend_from_slice(&record.end.0.to_le_bytes());
+        bytes.extend_from_slice(&length.to_le_bytes());
+        bytes.extend_from_slice(&configuration);
+    }
     bytes
 }
 
-fn decode(bytes: &[u8]) -> Result<Vec<PeerRecord>, ConfigurationError> {
+fn decode(bytes: &[u8]) -> Result<(Vec<PeerRecord>, Vec<ConfigurationRecord>), ConfigurationError> {
     let refused = ConfigurationError { bytes: bytes.len() };
-    let [VERSION, low, high, peers @ ..] = bytes else { return Err(refused) };
-    let count = usize::from(u16::from_le_bytes([*low, *high]));
-    if peers.len() != count * PEER_BYTES {
-        return Err(refused);
-    }
-    let word = |bytes: &[u8]| {
-        let mut word = [0; 8];
-        word.copy_from_slice(bytes);
-        u64::from_le_bytes(word)
+    let (version, peers, rest) = match bytes {
+        [version @ (VERSION | VERSION_OF_PEERS), low, high, rest @ ..] => {
+            let count = usize::from(u16::from_le_bytes([*low, *high]));
+            let (peers, rest) = rest.split_at_checked(count * PEER_BYTES).ok_or(refused)?;
+            (*version, peers, rest)
+        }
+        _ => return Err(refused),
     };
-    Ok(peers
-        .chunks_exact(PEER_BYTES)
-        .map(|peer| PeerRecord {
-            member: MemberId(peer[0]),
-            incarnation: word(&peer[1..9]),
-            opening: word(&peer[9..17]),
-        })
-        .collect())
+    let peers = peers.as_chunks::<PEER_BYTES>().0.iter().map(|peer| PeerRecord {
+        member: MemberId(peer[0]),
+        incarnation: word(&peer[1..9]),
+        opening: word(&peer[9..17]),
+    });
+    let configurations = match (version, rest) {
+        (VERSION_OF_PEERS, []) => Vec::new(),
+        (VERSION, [count, rest @ ..]) => decode_configurations(usize::from(*count), rest).ok_or(refused)?,
+        _ => return Err(refused),
+    };
+    Ok((peers.collect(), configurations))
+}
+
+fn decode_configurations(count: usize, mut rest: &[u8]) -> Option<Vec<ConfigurationRecord>> {
+    let mut records = Vec::new();
+    for _ in 0..count {
+        let (head, behind) = rest.split_at_checked(PLACE_BYTES)?;
+        let (bytes, behind) =
+            behind.split_at_checked(usize::from(u16::from_le_bytes([head[16], head[17]])))?;
+        let configuration = Configuration::decode(bytes).ok()?;
+        records.push(ConfigurationRecord {
+            start: Lsn(word(&head[..8])),
+            end: Lsn(word(&head[8..16])),
+            configuration,
+        });
+        rest = behind;
+    }
+    rest.is_empty().then_some(records)
+}
+
+fn word(bytes: &[u8]) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(bytes);
+    u64::from_le_bytes(word)
 }
 
 /// A cut's superblock: the engine's state, with no mark beyond the cut. One that is unknown stays it (R-18): what damage took is not what is cut.
@@ -149,7 +206,7 @@ mod tests {
             caught_up: true,
             segment_bytes,
             features: FEATURES_KNOWN,
-            configuration: encode(&[]),
+            configuration: encode(&[], &[]),
         }
     }
 
@@ -203,12 +260,40 @@ mod tests {
             PeerRecord { member: MemberId(1), incarnation: 7, opening: 9 },
             PeerRecord { member: MemberId(2), incarnation: u64::MAX, opening: 1 },
         ];
-        let bytes = encode(&peers);
-        assert_eq!(decode(&bytes), Ok(peers));
-        assert_eq!(decode(&encode(&[])), Ok(Vec::new()));
+        let founding = Configuration::founding([1, 2].map(MemberId));
+        let next = founding.after(&windlass_engine::Change::Remove { member: MemberId(2) }).unwrap();
+        let configurations = vec![
+            ConfigurationRecord::founding(founding),
+            ConfigurationRecord { start: Lsn(5000), end: Lsn(5088), configuration: next },
+        ];
+        let bytes = encode(&peers, &configurations);
+        assert_eq!(decode(&bytes), Ok((peers.clone(), configurations)));
+        assert_eq!(decode(&encode(&[], &[])), Ok((Vec::new(), Vec::new())));
         for end in 0..bytes.len() {
             assert_eq!(decode(&bytes[..end]), Err(ConfigurationError { bytes: end }));
         }
         assert_eq!(decode(&[]), Err(ConfigurationError { bytes: 0 }));
+        // A folder of the former version.
+        let mut former = encode(&peers, &[]);
+        former.pop();
+        former[0] = VERSION_OF_PEERS;
+        assert_eq!(decode(&former), Ok((peers, Vec::new())));
+    }
+
+    #[test]
+    fn an_opening_notes_what_a_save_had_not_reached_r20() {
+        let founding = Configuration::founding([1, 2].map(MemberId));
+        let next = founding.after(&windlass_engine::Change::Remove { member: MemberId(2) }).unwrap();
+        let mut superblock = superblock(64 << 10);
+        superblock.configuration = founding_bytes(&founding);
+        assert!(note_configuration(&mut superblock, Lsn(5000), Lsn(5088), &next.encode()));
+        let noted = take(&superblock, false).unwrap().configurations;
+        assert_eq!(noted.last().map(|record| record.configuration.clone()), Some(next.clone()));
+        assert!(
+            note_configuration(&mut superblock, Lsn(5000), Lsn(5088), &next.encode()),
+            "as often as it is met"
+        );
+        assert_eq!(take(&superblock, false).unwrap().configurations, noted);
+        assert!(!note_configuration(&mut superblock, Lsn(6000), Lsn(6088), &[9; 48]));
     }
 }

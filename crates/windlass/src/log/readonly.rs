@@ -380,6 +380,7 @@ fn unusable(error: OpenError, lsn: Lsn) -> ReadError {
         | OpenError::ForeignLog { .. }
         | OpenError::Copied { .. }
         | OpenError::Refused { .. }
+        | OpenError::Configuration { .. }
         | OpenError::Salvage
         | OpenError::History(_)
         | OpenError::Encode(_)

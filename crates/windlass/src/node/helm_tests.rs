@@ -16,6 +16,8 @@ use crate::driver::{DriverOptions, Parts, state};
 struct Nobody;
 
 impl ControlPlane for Nobody {
+    fn set_members(&mut self, _: &[windlass_engine::MemberEntry]) {}
+
     fn poll(&mut self) -> Option<ControlEvent> {
         None
     }
@@ -37,7 +39,7 @@ fn helm(folder: &std::path::Path) -> Arc<TestHelm> {
         incarnation: around.incarnation,
         segment_bytes: SEGMENT_BYTES,
         epoch: None,
-        configuration: state::encode(&[]),
+        configuration: state::encode(&[], &[]),
     };
     let options = Options { unsafe_filesystem: UnsafeFilesystem::Use, ..Options::default() };
     let (store, opened) =

@@ -26,9 +26,11 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use slog::Logger;
-use windlass_engine::{Config, Identity, Input, Role, Status, StopReason};
+use windlass_engine::{
+    Config, Configuration, Identity, Input, QuorumError, Quorums, Role, Status, StopReason,
+};
 use windlass_fabric::Fabric;
-use windlass_log::{Epoch, GeometryError, LogId, Lsn, MemberId};
+use windlass_log::{Epoch, GeometryError, LogId, Lsn, MemberId, Superblock};
 use windlass_store::disk::{Errno, RealDisk};
 use windlass_store::{DiskCall, DiskError, Founding, Store, StoreError};
 
@@ -58,6 +60,23 @@ pub enum NodeError {
     Members {
         /// This member.
         me: MemberId,
+    },
+    /// The sizes of quorums can't be used.
+    #[error(transparent)]
+    Quorums(#[from] QuorumError),
+    /// The folder's group never changed, and has other members or quorums than the options say: give every member what the group was made
+    /// with; to change the group, ask its primary.
+    #[error(
+        "the group of {} has the members {found} and the options say {expected}: give the options what the group was made with, and change its members through its primary",
+        folder.display()
+    )]
+    OtherGroup {
+        /// The folder.
+        folder: PathBuf,
+        /// The options': members and quorums.
+        expected: String,
+        /// The folder's.
+        found: String,
     },
     /// The folder was made for another member: check the folder and the options.
     #[error("{} belongs to {found}, not to {expected}: check the folder and the member's number", folder.display())]
@@ -140,6 +159,30 @@ pub enum NodeError {
         /// Its answer.
         source: std::io::Error,
     },
+}
+
+/// The options of a group that never changed are those that it was made with; afterwards its log decides, and the options only say where members
+/// are reached.
+fn same_group(folder: &Path, superblock: &Superblock, options: &NodeOptions) -> Result<(), NodeError> {
+    let state = crate::driver::state::take(superblock, false).map_err(DriverError::Configuration)?;
+    let [founding] = state.configurations.as_slice() else { return Ok(()) };
+    let (found, expected) = (&founding.configuration, options.founding());
+    if founding.end > Lsn(0) || found.is_alike(&expected) {
+        return Ok(());
+    }
+    let (expected, found) = (group_text(&expected), group_text(found));
+    Err(NodeError::OtherGroup { folder: folder.to_path_buf(), expected, found })
+}
+
+/// The voters and the quorums of a configuration, for people.
+fn group_text(configuration: &Configuration) -> String {
+    let voters: Vec<String> = configuration.voters().map(|voter| voter.to_string()).collect();
+    match configuration.quorums() {
+        Quorums::Majority => voters.join(", "),
+        Quorums::Sizes { write, takeover } => {
+            format!("{} (write quorum {write}, takeover quorum {takeover})", voters.join(", "))
+        }
+    }
 }
 
 /// This member is not primary.
@@ -308,7 +351,7 @@ impl Node {
             incarnation: around.incarnation,
             segment_bytes: options.segment_bytes,
             epoch: None,
-            configuration: crate::driver::state::encode(&[]),
+            configuration: crate::driver::founding_bytes(&options.founding()),
         };
         let (store, opened) = Store::create(disk, &founding, &around, &start::store_options(&options))?;
         start::start(store, opened, options)
@@ -336,6 +379,7 @@ impl Node {
             let (expected, found) = (options.segment_bytes, superblock.segment_bytes);
             return Err(NodeError::SegmentBytes { folder: folder.to_path_buf(), expected, found });
         }
+        same_group(folder, &superblock, &options)?;
         start::start(store, opened, options)
     }
 

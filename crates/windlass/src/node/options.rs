@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use slog::Logger;
-use windlass_engine::{Limits, Timing};
+use windlass_engine::{Configuration, Limits, Quorums, Timing};
 use windlass_log::{LogId, MemberId, OpenMode};
 
 use crate::commit::Level;
@@ -40,6 +40,8 @@ pub enum FabricChoice {
 pub struct NodeOptions {
     pub(crate) me: MemberId,
     pub(crate) members: Vec<Member>,
+    pub(crate) quorums: Quorums,
+    pub(crate) joins: bool,
     pub(crate) log_id: LogId,
     pub(crate) secret: Secret,
     pub(crate) segment_bytes: u64,
@@ -72,6 +74,8 @@ impl NodeOptions {
         NodeOptions {
             me,
             members,
+            quorums: Quorums::Majority,
+            joins: false,
             log_id,
             secret,
             segment_bytes: 64 << 20,
@@ -95,6 +99,36 @@ impl NodeOptions {
             pin: None,
             logger: Logger::root(slog::Discard, slog::o!()),
         }
+    }
+
+    /// How many members commit, and how many must promise before another one leads: the same for all members of a new group. Later the log
+    /// decides. Default: more than half, for both.
+    #[must_use]
+    pub fn quorums(mut self, quorums: Quorums) -> NodeOptions {
+        self.quorums = quorums;
+        self
+    }
+
+    /// Whether this member, where its folder is new, is one that is to be added to a group ([`Node::change`](crate::Node::change)): the
+    /// members that it is given are those of the group and itself, so that it can be reached; it takes part in nothing until a primary comes
+    /// for it. Default: no, the group is new.
+    #[must_use]
+    pub fn joins(mut self, joins: bool) -> NodeOptions {
+        self.joins = joins;
+        self
+    }
+
+    /// The configuration that a new folder begins with.
+    pub(crate) fn founding(&self) -> Configuration {
+        if self.joins {
+            return Configuration::unknown();
+        }
+        let founding = Configuration::founding(self.members.iter().map(|member| member.id));
+        // The check of the options comes first.
+        let founding = founding.clone().with_quorums(self.quorums).unwrap_or(founding);
+        let address =
+            |founding: Configuration, member: &Member| founding.with_address(member.id, member.address);
+        self.members.iter().fold(founding, address)
     }
 
     /// The size of a segment, the same for all members: a power of two from 64 KiB to 4 GiB. Default 64 MiB.

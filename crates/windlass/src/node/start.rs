@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use slog::{Logger, info, o};
-use windlass_engine::{Config, Configuration, Identity};
+use windlass_engine::{Config, Identity};
 use windlass_fabric::Fabric;
 use windlass_log::{Geometry, MemberId};
 use windlass_store::disk::{Disk, RealDisk};
-use windlass_store::{CopiedFolder, Opened, Store, UnsafeFilesystem};
+use windlass_store::{Configure, CopiedFolder, Opened, Store, UnsafeFilesystem};
 
 use super::affinity::Affinity;
 use super::threads::Threads;
@@ -28,6 +28,9 @@ pub(super) fn check(options: &NodeOptions) -> Result<(), NodeError> {
     let are_different = ids.windows(2).all(|pair| pair[0] != pair[1]);
     if !are_different || !ids.contains(&me) || ids.len() > Config::VOTERS_MAX {
         return Err(NodeError::Members { me });
+    }
+    if !options.joins {
+        options.quorums.check(ids.len())?;
     }
     let geometry = Geometry::new(options.segment_bytes)?;
     Ok(check_ranges(options, geometry)?)
@@ -88,6 +91,7 @@ pub(super) fn store_options(options: &NodeOptions) -> windlass_store::Options {
             UnsafeFilesystem::Refuse
         },
         copied_folder: CopiedFolder::Judge,
+        configure: Some(Configure(driver::note_configuration)),
         ..windlass_store::Options::default()
     }
 }
@@ -180,7 +184,7 @@ fn assemble<F: Fabric>(
     let config = Config {
         me: options.me,
         identity,
-        founding: Configuration::founding(options.members.iter().map(|member| member.id)),
+        founding: options.founding(),
         geometry: store.geometry(),
         replicated_allowed: options.replicated,
         seed: random_u64()?,

@@ -1,14 +1,16 @@
 //! Collect: which of the logs that answered the new tenure goes on from, and whether enough have answered to say so.
 
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 
 use windlass_log::{Epoch, Lsn, MemberId};
 
 use super::super::Engine;
 use super::super::core::Adoption;
+use super::super::members::in_force;
 use super::{Chosen, Phase};
 use crate::history::{epoch_before, mark_at};
-use crate::{Config, Event, FenceQuorum, Mark, Message, Summary, Undecided};
+use crate::{Config, ConfigurationRecord, Event, FenceQuorum, Mark, Message, Summary, Undecided};
 
 /// The best log among those that answered: highest (epoch of the last valid record, tail). Of equal ones the
 /// candidate's own, which needs no fetching.
@@ -46,11 +48,26 @@ pub(super) fn choose(
         return Err(Undecided::DurableNotReached { durable: Lsn(0) });
     };
     let log = &promises[&member];
+    // what counts is what is in force in the chosen log. (A log of lower rank may hold another configuration, which was never committed.)
+    let in_force = in_force_of(promises, log);
+    let promised: Vec<MemberId> = promises.keys().copied().collect();
+    if let Some(lacking) = in_force.iter().find(|record| !record.configuration.is_takeover_quorum(&promised))
+    {
+        let configuration = &lacking.configuration;
+        return Err(Undecided::TooFewPromises {
+            number: configuration.number(),
+            promised: configuration.count(&promised),
+            needed: configuration.takeover_quorum(),
+        });
+    }
+    if let Some((member, number)) = contradicting(promises, log) {
+        return Err(Undecided::OtherConfiguration { member, number });
+    }
     // What is known to be committed is in every log that may be chosen (I-2).
     if let Some(lost) = promises.values().map(|summary| summary.durable).find(|mark| !holds(log, *mark)) {
         return Err(Undecided::DurableNotReached { durable: lost.lsn });
     }
-    let mut counted = 0;
+    let mut counted = Vec::new();
     let mut why = None;
     for (member, summary) in promises {
         // its own mark, and what primaries remember of its acknowledgements.
@@ -69,12 +86,15 @@ pub(super) fn choose(
         match lost {
             Some(mark) => why = Some(Undecided::MarkNotReached { member: *member, mark: mark.lsn }),
             None if lost_memory => why = why.or(Some(Undecided::MemoryLost)),
-            None => counted += 1,
+            None => counted.push(*member),
         }
     }
-    let all_answered = config.founding.voters().all(|voter| promises.contains_key(&voter));
+    let all_answered =
+        in_force.iter().flat_map(|r| r.configuration.voters()).all(|voter| promises.contains_key(&voter));
+    // Whoever counts has met every write quorum: with a takeover quorum of all, one that lost something would keep the group out for ever.
+    let is_enough = in_force.iter().all(|record| record.configuration.meets_write_quorums(&counted));
     match why {
-        Some(why) if counted < config.founding.takeover_quorum() => match why {
+        Some(why) if !is_enough => match why {
             Undecided::MemoryLost if all_answered => Ok(member),
             Undecided::MarkNotReached { member, .. } if all_answered => Err(Undecided::Lost { member }),
             Undecided::MemoryLost
@@ -82,23 +102,62 @@ pub(super) fn choose(
             | Undecided::Damaged
             | Undecided::MarkNotReached { .. }
             | Undecided::DurableNotReached { .. }
+            | Undecided::TooFewPromises { .. }
+            | Undecided::OtherConfiguration { .. }
             | Undecided::HistoryFull => Err(why),
         },
         Some(_) | None => Ok(member),
     }
 }
 
+/// The configurations in force in a log, as far as those who answered know what is committed.
+fn in_force_of<'a>(promises: &BTreeMap<MemberId, Summary>, log: &'a Summary) -> &'a [ConfigurationRecord] {
+    let durable = promises.values().map(|summary| summary.durable).filter(|mark| holds(log, *mark));
+    let durable = durable.map(|mark| mark.lsn).max().unwrap_or(Lsn(0));
+    in_force(&log.configurations, log.valid_tail, durable)
+}
+
+/// Who has another configuration at the place where the chosen log has one: they were founded differently.
+fn contradicting(promises: &BTreeMap<MemberId, Summary>, log: &Summary) -> Option<(MemberId, u64)> {
+    let founding = log.configurations.first().filter(|record| record.end == Lsn(0))?;
+    let differs = |summary: &Summary| {
+        let other = summary.configurations.first().filter(|record| record.end == Lsn(0));
+        other.is_some_and(|other| !founding.configuration.is_alike(&other.configuration))
+    };
+    let other = promises.iter().find(|(_, summary)| differs(summary));
+    other.map(|(member, _)| (*member, founding.configuration.number()))
+}
+
 impl Engine {
-    /// A quorum has promised: choose, and repair the own log if another is chosen.
-    pub(super) fn collect(&mut self, fence: FenceQuorum) {
+    /// Chooses as soon as enough have promised, and repairs the own log if another is chosen.
+    pub(super) fn collect(&mut self) {
         let Some(candidacy) = &self.candidacy else { return };
+        let epoch = candidacy.epoch;
         let member = match choose(&self.core.config, &candidacy.promises, self.accept_memory_loss) {
             Ok(member) => member,
-            Err(reason) => return self.undecided(fence.epoch(), reason),
+            Err(reason) => return self.undecided(epoch, reason),
         };
-        let Summary { valid_tail: tail, trimmed, history, .. } = candidacy.promises[&member].clone();
+        let log = candidacy.promises[&member].clone();
+        let in_force = in_force_of(&candidacy.promises, &log);
+        let promised = candidacy.promises.keys().copied().collect();
+        let fence = FenceQuorum::new(epoch, promised, in_force.iter().map(|record| &record.configuration));
+        let configuration = in_force.last().map_or(0, |record| record.configuration.number());
+        if !in_force.iter().any(|record| record.configuration.is_voter(self.core.me())) {
+            // Its log says that this member has left: one that votes there is to lead.
+            let heir = in_force.iter().flat_map(|record| record.configuration.voters());
+            let heir = if in_force.iter().any(|r| r.configuration.is_voter(member)) {
+                Some(member)
+            } else {
+                heir.last()
+            };
+            if let Some(heir) = heir {
+                self.core.send(heir, Message::Campaign { epoch });
+            }
+            return self.give_up();
+        }
+        let Summary { valid_tail: tail, trimmed, history, .. } = log;
         if member == self.core.me() {
-            return self.flush_before_lead(fence);
+            return self.flush_before_lead(fence, configuration);
         }
         match self.core.plan_adoption(&history, tail, trimmed) {
             Adoption::NeedsSnapshot => {
@@ -113,7 +172,7 @@ impl Engine {
                     return;
                 }
                 let token = self.core.adopt(at, merged, mark);
-                let chosen = Chosen { member, tail, trimmed, history };
+                let chosen = Chosen { member, tail, trimmed, history, configuration };
                 self.set_phase(Phase::Cut { fence, chosen, token });
                 self.extend();
                 self.say_again();
@@ -122,7 +181,8 @@ impl Engine {
     }
 
     pub(super) fn undecided(&mut self, epoch: windlass_log::Epoch, reason: Undecided) {
-        if self.undecided_said != Some((epoch, reason)) {
+        let is_ordinary = matches!(reason, Undecided::TooFewPromises { number, .. } if number <= self.core.newest().configuration.number());
+        if !is_ordinary && self.undecided_said != Some((epoch, reason)) {
             self.undecided_said = Some((epoch, reason));
             self.core.event(Event::Undecided { epoch, reason });
         }

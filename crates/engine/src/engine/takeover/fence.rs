@@ -1,17 +1,20 @@
 //! Fence: a quorum promises the candidate's epoch; from then on no older epoch can commit.
 
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
 use windlass_log::{Epoch, MemberId};
 
 use super::super::Engine;
 use super::super::work::Request;
 use super::{Candidacy, Phase};
 use crate::history::newest;
-use crate::{FenceQuorum, Message, Summary};
+use crate::{Message, Summary};
 
 impl Engine {
     /// Becomes a candidate for a fresh epoch, without asking for pre-votes.
     pub(in super::super) fn campaign(&mut self) {
-        if self.stopped.is_some() || self.tenure.is_some() || self.core.damaged() {
+        if self.stopped.is_some() || self.tenure.is_some() || self.core.damaged() || !self.may_lead() {
             return;
         }
         self.abandon_candidacy();
@@ -56,21 +59,35 @@ impl Engine {
     pub(super) fn ask_promises(&mut self) {
         let Some(candidacy) = &self.candidacy else { return };
         let epoch = candidacy.epoch;
-        let missing: alloc::vec::Vec<MemberId> = self
-            .core
-            .others()
+        let missing: Vec<MemberId> = self
+            .may_promise(&candidacy.promises)
             .into_iter()
             .filter(|peer| !candidacy.promises.contains_key(peer) && self.links.is_up(*peer))
             .collect();
+        let configuration = self.core.newest().configuration.number();
         for peer in missing {
-            self.core.send(peer, Message::Fence { epoch });
+            self.core.send(peer, Message::Fence { epoch, configuration });
         }
     }
 
+    /// Whose promises count: the voters of the configurations in force here, and of those in the logs that have answered.
+    fn may_promise(&self, promises: &BTreeMap<MemberId, Summary>) -> Vec<MemberId> {
+        let known = promises.values().flat_map(|summary| &summary.configurations);
+        let mut voters: Vec<MemberId> = known.flat_map(|record| record.configuration.voters()).collect();
+        voters.extend(self.core.others());
+        voters.sort_unstable();
+        voters.dedup();
+        voters.retain(|voter| *voter != self.core.me());
+        voters
+    }
+
     /// A candidate asks for a promise.
-    pub(in super::super) fn fence_asked(&mut self, from: MemberId, epoch: Epoch) {
+    pub(in super::super) fn fence_asked(&mut self, from: MemberId, epoch: Epoch, configuration: u64) {
         if epoch.member() != from {
             return;
+        }
+        if !self.obeys(from, configuration) {
+            return self.not_a_member(from);
         }
         let promised = self.core.state.promised;
         if epoch < promised {
@@ -85,16 +102,31 @@ impl Engine {
 
     pub(in super::super) fn promised(&mut self, from: MemberId, epoch: Epoch, summary: Summary) {
         let geometry = self.core.config.geometry;
-        let is_sound = newest(&summary.history) < epoch
+        let is_sound = !summary.configurations.is_empty()
+            && newest(&summary.history) < epoch
             && summary.trimmed <= summary.valid_tail
             && geometry.normalize(summary.valid_tail) == summary.valid_tail
             && crate::history::epoch_before(&summary.history, summary.valid_tail) == summary.last_epoch;
-        let Some(candidacy) = self.candidacy.as_mut().filter(|candidacy| candidacy.epoch == epoch) else {
+        let Some(candidacy) = self.candidacy.as_ref().filter(|candidacy| candidacy.epoch == epoch) else {
             return;
         };
-        if is_sound && candidacy.promises.insert(from, summary).is_none() {
-            self.count_promises();
+        if !is_sound
+            || candidacy.promises.contains_key(&from)
+            || !self.may_promise(&candidacy.promises).contains(&from)
+        {
+            return;
         }
+        let asked = self.may_promise(&candidacy.promises).len();
+        if let Some(candidacy) = &mut self.candidacy {
+            candidacy.promises.insert(from, summary);
+        }
+        if let Some(candidacy) = &self.candidacy
+            && self.may_promise(&candidacy.promises).len() > asked
+        {
+            // Its log knows of voters that this member has not heard of.
+            self.ask_promises();
+        }
+        self.count_promises();
     }
 
     /// Somebody has promised more than this member asks for.
@@ -107,11 +139,8 @@ impl Engine {
     }
 
     pub(super) fn count_promises(&mut self) {
-        let quorum = self.core.config.founding.takeover_quorum() - usize::from(windlass_log::planted!(R20));
-        let Some(Candidacy { phase: Phase::Fence, epoch, promises, .. }) = &self.candidacy else { return };
-        if promises.len() >= quorum {
-            let fence = FenceQuorum::new(*epoch, promises.keys().copied().collect(), quorum);
-            self.collect(fence);
+        if let Some(Candidacy { phase: Phase::Fence, .. }) = &self.candidacy {
+            self.collect();
         }
     }
 }

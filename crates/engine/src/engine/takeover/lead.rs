@@ -1,7 +1,9 @@
 //! Lead: the chosen log is here, whole and flushed. Save the history that has the new tenure, open the log, append the
 //! epoch-start record. All of it consumes the [`FenceQuorum`].
 
-use windlass_log::Lsn;
+use alloc::vec::Vec;
+
+use windlass_log::{Lsn, MemberId};
 
 use super::super::Engine;
 use super::super::tenure::Tenure;
@@ -10,7 +12,13 @@ use crate::history::begin;
 use crate::{Command, Event, FenceQuorum, Token, Undecided};
 
 impl Engine {
-    pub(super) fn flush_before_lead(&mut self, fence: FenceQuorum) {
+    /// `configuration`: the number of the one over which the promises were counted.
+    pub(super) fn flush_before_lead(&mut self, fence: FenceQuorum, configuration: u64) {
+        assert!(
+            self.core.newest().configuration.number() == configuration,
+            "R-20: promises were counted over configuration {configuration}, the log to lead from has {}",
+            self.core.newest().configuration.number()
+        );
         self.set_phase(Phase::Flush { fence });
         self.candidacy_flushed();
     }
@@ -24,7 +32,7 @@ impl Engine {
             Some(_) | None => return,
         }
         self.core.flush();
-        if self.core.log.flush.is_some() {
+        if self.core.log.flush.is_some() || self.core.is_saving_configuration() {
             return;
         }
         let Some(Phase::Flush { fence }) = self.take_phase() else { return };
@@ -62,7 +70,8 @@ impl Engine {
         let Some(Phase::Save { fence, .. }) = self.take_phase() else { return };
         let at: Lsn = self.core.log.tail;
         let (token, epoch, now) = (self.core.token(), fence.epoch(), self.core.now);
-        self.tenure = Some(Tenure::new(epoch, token, &self.core.others(), at, now));
+        let peers: Vec<MemberId> = self.core.other_members().iter().map(|entry| entry.id).collect();
+        self.tenure = Some(Tenure::new(epoch, token, &peers, at, now));
         self.set_phase(Phase::Start);
         self.accept_memory_loss = false;
         (self.snapshot, self.installed) = (None, None);

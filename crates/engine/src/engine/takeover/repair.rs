@@ -50,8 +50,13 @@ impl Engine {
                 ) == tail,
                 "the fetched log is not the chosen one"
             );
+            if self.core.newest().configuration.number() != chosen.configuration {
+                // Its word was not true: another configuration would have had to promise.
+                self.set_phase(Phase::Fetch { fence, chosen, session, token: Token(0), asked });
+                return self.fetch_failed_now();
+            }
             self.core.push(Command::Disconnect { peer: chosen.member, session });
-            return self.flush_before_lead(fence);
+            return self.flush_before_lead(fence, chosen.configuration);
         }
         // Whole records come to be valid: where the last range ended inside one, reach further.
         let to = geometry.normalize(Lsn((asked.max(tail).0 + most) & !7)).min(chosen.tail);

@@ -1,6 +1,7 @@
 //! Suspect: silence, and the pre-vote that keeps a cut-off member from raising epochs. Liveness only; any choice is safe.
 
 use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
 
 use windlass_log::{Epoch, MemberId};
 
@@ -76,6 +77,7 @@ impl Engine {
             && self.candidacy.is_none()
             && !self.work_in_progress()
             && !self.core.damaged()
+            && self.may_lead()
     }
 
     /// Damaged, with nobody to repair it.
@@ -118,23 +120,32 @@ impl Engine {
     }
 
     pub(super) fn ask_votes(&mut self, epoch: Epoch, granted: &BTreeSet<MemberId>) {
+        let configuration = self.core.newest().configuration.number();
         for peer in self.core.others() {
             if !granted.contains(&peer) && self.links.is_up(peer) {
-                self.core.send(peer, Message::PreVote { epoch });
+                self.core.send(peer, Message::PreVote { epoch, configuration });
             }
         }
     }
 
     fn count_votes(&mut self) {
-        if let Some(Candidacy { phase: Phase::PreVote { granted, .. }, .. }) = &self.candidacy
-            && granted.len() >= self.core.config.founding.useful_quorum()
+        let Some(Candidacy { phase: Phase::PreVote { granted, .. }, .. }) = &self.candidacy else { return };
+        let granted: Vec<MemberId> = granted.iter().copied().collect();
+        // Enough to lead and to commit: a tenure that can't commit helps nobody.
+        if self
+            .core
+            .configurations()
+            .all(|configuration| configuration.count(&granted) >= configuration.useful_quorum())
         {
             self.candidacy = None;
             self.campaign();
         }
     }
 
-    pub(in super::super) fn vote_asked(&mut self, from: MemberId, epoch: Epoch) {
+    pub(in super::super) fn vote_asked(&mut self, from: MemberId, epoch: Epoch, configuration: u64) {
+        if !self.obeys(from, configuration) {
+            return self.not_a_member(from);
+        }
         let timing = self.core.config.timing;
         let silent_ns = self.core.now - self.suspicion.heard_at.min(self.core.now);
         let is_silent = silent_ns + 2 * timing.heartbeat_ns >= timing.suspicion_ns;
