@@ -36,6 +36,8 @@ pub enum Workload {
     Takeover,
     /// A member's log is damaged below its mark, opened for repair and filled again.
     Repair,
+    /// A member throws its log away and goes on behind a checkpoint.
+    Reset,
     /// It is opened with R-11 left for later.
     Deferred,
     /// It is closed and opened.
@@ -44,7 +46,7 @@ pub enum Workload {
 
 impl Workload {
     /// All of them.
-    pub const ALL: [Workload; 12] = [
+    pub const ALL: [Workload; 13] = [
         Workload::Create,
         Workload::Append,
         Workload::Batch,
@@ -55,6 +57,7 @@ impl Workload {
         Workload::Superblock,
         Workload::Takeover,
         Workload::Repair,
+        Workload::Reset,
         Workload::Deferred,
         Workload::Close,
     ];
@@ -73,6 +76,7 @@ impl Workload {
             Workload::Superblock => "superblock",
             Workload::Takeover => "takeover",
             Workload::Repair => "repair",
+            Workload::Reset => "reset",
             Workload::Deferred => "deferred",
             Workload::Close => "close",
         }
@@ -85,6 +89,7 @@ impl Workload {
             Workload::Superblock => return member::superblock(disk, oracle, random),
             Workload::Takeover => return member::takeover(disk, oracle, random),
             Workload::Repair => return member::repair(disk, oracle, random),
+            Workload::Reset => return member::reset(disk, oracle, random),
             Workload::Create
             | Workload::Append
             | Workload::Batch
@@ -101,9 +106,11 @@ impl Workload {
         oracle.acknowledged = Lsn(4096);
         let mut life = Life { oracle, log, random, disk: disk.clone() };
         match self {
-            Workload::Create | Workload::Superblock | Workload::Takeover | Workload::Repair => {
-                life.append(2, 100)
-            }
+            Workload::Create
+            | Workload::Superblock
+            | Workload::Takeover
+            | Workload::Repair
+            | Workload::Reset => life.append(2, 100),
             Workload::Append => life.appending(),
             Workload::Batch => life.batching(),
             Workload::Rollover => life.rolling(),

@@ -112,6 +112,27 @@ pub(crate) fn takeover(disk: &TestDisk, oracle: &mut Oracle, random: Random) -> 
     member.flush()
 }
 
+/// What the member misses is released everywhere: it throws its log away and goes on behind its application's checkpoint, twice.
+pub(crate) fn reset(disk: &TestDisk, oracle: &mut Oracle, random: Random) -> Result<(), Gone> {
+    let store = create(disk, oracle)?;
+    let primary = Lone::create(&TestDisk::new(), 1)?;
+    let mut member = Member { oracle, store, primary, entries: Vec::new(), tail: Lsn(4096), random };
+    member.adopt(Lsn(4096))?;
+    member.lead(6, 9000)?;
+    member.push()?;
+    member.flush()?;
+    for missed in [30, 3] {
+        member.lead(2, 3000)?;
+        member.push()?;
+        member.lead(missed, 9000)?;
+        member.start_again()?;
+        member.lead(4, 9000)?;
+        member.push()?;
+        member.flush()?;
+    }
+    Ok(())
+}
+
 /// Damage below the mark, found by opening: the log is had again from its primary (DESIGN.md section 6.3).
 pub(crate) fn repair(disk: &TestDisk, oracle: &mut Oracle, random: Random) -> Result<(), Gone> {
     let store = create(disk, oracle)?;
@@ -171,6 +192,24 @@ fn damage(disk: &TestDisk, tail: Lsn, entries: &[Entry], random: &mut Random) ->
 }
 
 impl Member<'_> {
+    /// Behind everything that the primary has now.
+    fn start_again(&mut self) -> Result<(), Gone> {
+        let lsn = self.primary.handoff.drained();
+        let mut history = self.primary.store.superblock().history;
+        history.trim(lsn);
+        self.oracle.trimmed.1 = lsn;
+        let reset = self.store.reset_with(lsn, |superblock| {
+            superblock.history = history;
+            superblock.acknowledged = lsn;
+        });
+        reset.map_err(gone)?;
+        self.oracle.trimmed.0 = lsn;
+        self.oracle.acknowledged = lsn;
+        self.tail = lsn;
+        self.entries.clear();
+        self.prepare(lsn)
+    }
+
     /// What the member has answered for is written down, as the engine does with what it saves.
     fn note_mark(&mut self) -> Result<(), Gone> {
         let mark = self.store.persisted().lsn();
