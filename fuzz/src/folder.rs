@@ -101,7 +101,7 @@ impl Log {
 
     /// One deed. What a disk that stopped leaves behind loses power and is opened again.
     fn deed(mut self, written: &mut Written, what: u8, number: u16, byte: u8) -> Log {
-        let done = match what % 10 {
+        let done = match what % 12 {
             0..=2 => self.append(written, usize::from(number % 900), byte),
             3 => self.append(written, usize::from(number), byte),
             4 => self.flush(written),
@@ -127,6 +127,37 @@ impl Log {
                 let disk = self.disk.after_kill();
                 drop(self);
                 return reopened(disk, written, true);
+            }
+            10 => match self.cut(written, number) {
+                Ok(true) => {
+                    // The next tenure is the next opening's.
+                    let disk = self.disk.after_kill();
+                    drop(self);
+                    return reopened(disk, written, true);
+                }
+                Ok(false) => Ok(()),
+                Err(stopped) => Err(stopped),
+            },
+            11 if !self.disk.stopped() => {
+                // The opening itself is cut short, up to three times, each with a loss of power: as if it had been done once (I-7).
+                let survive = |turn: u64| match byte % 3 {
+                    0 => Survive::Nothing,
+                    1 => Survive::Everything,
+                    _ => Survive::Seeded(u64::from(number) + turn),
+                };
+                let mut disk = self.disk.after_power_loss(survive(0));
+                drop(self);
+                for turn in 1..=u64::from(byte % 4) {
+                    disk.stop_at(disk.steps() + u64::from(number % 64));
+                    let opened =
+                        Store::open(disk.clone(), &AROUND, &options(OpenMode::Tail, Extent::FromMark));
+                    if let Err(error) = &opened {
+                        assert!(disk.stopped(), "a crash alone must not keep a log from opening: {error}");
+                    }
+                    drop(opened);
+                    disk = disk.after_power_loss(survive(turn));
+                }
+                return reopened(disk, written, false);
             }
             _ => Err(Stopped),
         };
@@ -175,6 +206,27 @@ impl Log {
         let persisted = stopped(&self.disk, self.store.flush(self.handoff.drained()))?;
         written.flushed = persisted.lsn();
         Ok(())
+    }
+
+    /// Cuts at the start of one of the records, in a next epoch. `false` if there is none.
+    fn cut(&mut self, written: &mut Written, number: u16) -> Result<bool, Stopped> {
+        let kept: Vec<Lsn> = written.records.range(self.store.trimmed()..).map(|(lsn, _)| *lsn).collect();
+        let Some(lsn) = kept.get(usize::from(number) % kept.len().max(1)).copied() else { return Ok(false) };
+        self.handoff.seal();
+        self.drain();
+        let superblock = self.store.superblock();
+        let epoch = superblock.promised.next_for(MemberId(0));
+        let mut history = superblock.history;
+        history.cut(lsn);
+        if history.extend(epoch, lsn).is_err() {
+            // It has no room for another epoch: nothing is cut, and the log is closed as it is.
+            return Err(Stopped);
+        }
+        // Cut or not, if this stops in the middle: nothing behind is promised any more.
+        written.flushed = written.flushed.min(lsn);
+        stopped(&self.disk, self.store.cut(lsn, history, epoch))?;
+        written.records.split_off(&lsn);
+        Ok(true)
     }
 
     /// Trims to the start of one of the records.

@@ -140,6 +140,8 @@ fn folders() -> Seeds {
     const CLOSE: u8 = 7;
     const KILL: u8 = 8;
     const POWER: u8 = 9;
+    const CUT: u8 = 10;
+    const OPEN_CUT_SHORT: u8 = 11;
     let seed = |name: &str, deeds: &[(u8, u16, u8)], end: &[u8]| {
         let mut bytes = vec![u8::try_from(deeds.len()).expect("few")];
         for (what, number, byte) in deeds {
@@ -151,6 +153,21 @@ fn folders() -> Seeds {
         (name.to_string(), bytes)
     };
     vec![
+        seed(
+            "cut",
+            &[(APPEND, 256, 1), (FLUSH, 0, 0), (APPEND, 9, 2), (CUT, 1, 0), (APPEND, 300, 3), (POWER, 3, 2)],
+            &[0, 0],
+        ),
+        seed(
+            "cut-in-the-middle",
+            &[(APPEND, 256, 1), (APPEND, 9, 2), (FLUSH, 0, 0), (STOP, 0, 3), (CUT, 0, 2), (APPEND, 300, 3)],
+            &[0, 0],
+        ),
+        seed(
+            "open-cut-short",
+            &[(APPEND, 256, 1), (FLUSH, 0, 0), (APPEND, 9, 2), (OPEN_CUT_SHORT, 9, 11), (APPEND, 300, 3)],
+            &[2, 0],
+        ),
         seed("kill", &[(APPEND, 256, 1), (APPEND, 0, 2), (KILL, 0, 0), (APPEND, 9, 3)], &[0, 0]),
         seed("power", &[(APPEND, 256, 1), (FLUSH, 0, 0), (APPEND, 700, 2), (POWER, 3, 2)], &[0, 0]),
         seed("close", &[(APPEND, 256, 1), (CLOSE, 0, 0), (APPEND, 256, 2), (CLOSE, 0, 0)], &[1, 0]),
