@@ -195,3 +195,30 @@ fn program(context: &Context, package: &str, arguments: &[String]) -> ExitCode {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::{Arguments, workspace_root};
+
+    /// What README.md and CONTRIBUTING.md tell people to run is there.
+    #[test]
+    fn the_commands_that_are_written_down_are_commands() {
+        let mut count = 0;
+        for file in ["README.md", "CONTRIBUTING.md"] {
+            let text = std::fs::read_to_string(workspace_root().join(file)).unwrap();
+            for line in text.lines().filter(|line| line.starts_with("cargo xtask ")) {
+                let command = line.split('#').next().unwrap_or_default();
+                let words: Vec<&str> = command.split_whitespace().skip(1).collect();
+                // The words of an optional argument's own placeholder.
+                let words = words.into_iter().filter(|word| !word.starts_with('['));
+                if let Err(error) = Arguments::try_parse_from(words) {
+                    panic!("{file}: {line}: {error}");
+                }
+                count += 1;
+            }
+        }
+        assert!(count >= 10, "only {count} commands were found");
+    }
+}
