@@ -41,7 +41,6 @@ pub struct NodeOptions {
     pub(crate) me: MemberId,
     pub(crate) members: Vec<Member>,
     pub(crate) quorums: Quorums,
-    pub(crate) joins: bool,
     pub(crate) log_id: LogId,
     pub(crate) secret: Secret,
     pub(crate) segment_bytes: u64,
@@ -75,7 +74,6 @@ impl NodeOptions {
             me,
             members,
             quorums: Quorums::Majority,
-            joins: false,
             log_id,
             secret,
             segment_bytes: 64 << 20,
@@ -109,20 +107,8 @@ impl NodeOptions {
         self
     }
 
-    /// Whether this member, where its folder is new, is one that is to be added to a group ([`Node::change`](crate::Node::change)): the
-    /// members that it is given are those of the group and itself, so that it can be reached; it takes part in nothing until a primary comes
-    /// for it. Default: no, the group is new.
-    #[must_use]
-    pub fn joins(mut self, joins: bool) -> NodeOptions {
-        self.joins = joins;
-        self
-    }
-
     /// The configuration that a new folder begins with.
     pub(crate) fn founding(&self) -> Configuration {
-        if self.joins {
-            return Configuration::unknown();
-        }
         let founding = Configuration::founding(self.members.iter().map(|member| member.id));
         // The check of the options comes first.
         let founding = founding.clone().with_quorums(self.quorums).unwrap_or(founding);

@@ -29,9 +29,7 @@ pub(super) fn check(options: &NodeOptions) -> Result<(), NodeError> {
     if !are_different || !ids.contains(&me) || ids.len() > Config::VOTERS_MAX {
         return Err(NodeError::Members { me });
     }
-    if !options.joins {
-        options.quorums.check(ids.len())?;
-    }
+    options.quorums.check(ids.len())?;
     let geometry = Geometry::new(options.segment_bytes)?;
     Ok(check_ranges(options, geometry)?)
 }
