@@ -5,6 +5,7 @@
 //! 512 bytes, and by name. A failed flush behaves like Linux (kind 24): the pages are clean afterwards, and a second flush
 //! succeeds without writing them.
 
+mod inner;
 mod inode;
 mod random;
 mod unsure;
@@ -198,18 +199,6 @@ impl TestDisk {
                 reads_short: 0,
             })),
         }
-    }
-
-    /// A folder inside this one, on the same disk, whose own name is durable.
-    #[must_use]
-    pub fn folder(&self, name: &str) -> TestDisk {
-        let inside = format!("{}{name}/", self.inside);
-        TestDisk { path: self.path.join(name), inside, ..self.clone() }
-    }
-
-    /// The disk's name of one of this folder's files.
-    fn full(&self, name: &str) -> String {
-        format!("{}{name}", self.inside)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -563,17 +552,7 @@ impl Disk for TestDisk {
     }
 
     fn list(&self) -> Result<Vec<Entry>, Errno> {
-        let state = self.state();
-        let mut entries: Vec<Entry> = Vec::new();
-        for (name, number) in &state.names {
-            let Some(name) = name.strip_prefix(&self.inside) else { continue };
-            let (name, is_file) = name.split_once('/').map_or((name, true), |(folder, _)| (folder, false));
-            if entries.last().is_none_or(|last| last.name != name) {
-                let len_bytes = if is_file { state.inodes[number].live_len } else { 0 };
-                entries.push(Entry { name: name.to_owned(), len_bytes, is_file });
-            }
-        }
-        Ok(entries)
+        Ok(self.entries())
     }
 
     fn create(&self, name: &str) -> Result<TestFile, Errno> {
@@ -632,16 +611,7 @@ impl Disk for TestDisk {
         if state.lie == Some(Lie::FolderForgotten) {
             return Ok(());
         }
-        let is_here = |name: &str| name.strip_prefix(&self.inside).is_some_and(|name| !name.contains('/'));
-        let State { names, durable_names, unsynced_names, .. } = &mut *state;
-        durable_names.retain(|name, _| !is_here(name));
-        let here = names.iter().filter(|(name, _)| is_here(name));
-        durable_names.extend(here.map(|(name, number)| (name.clone(), *number)));
-        unsynced_names.retain(|change| match change {
-            NameChange::Created(name, _) | NameChange::Removed(name) | NameChange::Renamed(name, _) => {
-                !is_here(name)
-            }
-        });
+        self.flush_names(&mut state);
         Ok(())
     }
 

@@ -4,7 +4,16 @@
 //! One that is open to a segment which this member cannot make can take more than this member can. A member with a full disk grants no such window, so
 //! leadership does not come back before there is room again.
 
+use slog::warn;
+use windlass_engine::Input;
+use windlass_fabric::Fabric;
 use windlass_log::{Lsn, MemberId};
+use windlass_store::disk::Disk;
+
+use super::Driver;
+use super::executor::Executor;
+use crate::clock::Clock;
+use crate::control::{ControlPlane, Purpose};
 
 /// After a hand-over was asked for, it is not asked for again for so many times the limit: it may fail.
 const AGAIN: u32 = 10;
@@ -42,6 +51,28 @@ impl FullDisk {
         let (heir, _) = granted.filter(|(_, up_to)| *up_to > ready).max_by_key(|(_, up_to)| *up_to)?;
         self.again_at = now.saturating_add(self.limit_ns.saturating_mul(u64::from(AGAIN)));
         Some(heir)
+    }
+}
+
+impl<F, D, C, N, X> Driver<F, D, C, N, X>
+where
+    F: Fabric,
+    D: Disk,
+    C: Clock + Clone,
+    N: ControlPlane,
+    X: Executor<D>,
+{
+    /// Hands over if this member's disk has been full for long and another member has room.
+    pub(super) fn leave_full_disk(&mut self, now: u64) {
+        let Some(lead) = self.lead.as_ref().filter(|lead| !lead.is_sealed()) else { return };
+        let links = self.sessions.outgoing.iter().filter(|link| link.purpose == Purpose::Replicate);
+        let granted = links.filter_map(|link| Some((link.peer, link.granted_to()?)));
+        let ready = lead.tenure.handoff.ready();
+        if let Some(to) = self.full_disk.heir(self.local.is_disk_full(), ready, granted, now) {
+            warn!(self.options.logger, "the disk is full and {} has room: it is asked to take over", to;
+                "folder" => %self.folder.display());
+            self.inputs.push_back(Input::Handover { to });
+        }
     }
 }
 

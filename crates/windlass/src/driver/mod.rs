@@ -35,6 +35,7 @@ mod news;
 mod outgoing;
 mod port;
 mod prefetch;
+mod provider;
 mod quiet;
 mod scrub;
 mod sessions;
@@ -51,14 +52,12 @@ use std::time::Duration;
 
 use slog::{Logger, warn};
 use windlass_engine::{
-    Config, Configuration, DurableState, Engine, Event, Identity, Input, Opening, Refusal, Role, StallCause,
-    Status, StopReason,
+    Config, Configuration, Engine, Event, Identity, Input, Opening, Refusal, Role, StallCause, Status,
+    StopReason,
 };
-use windlass_fabric::{
-    Backing, Completion, CompletionQueue, CompletionQueueError, Fabric, PollError, Transfer, Wake,
-};
-use windlass_log::{Epoch, Lsn, MemberId, SEGMENT_HEADER_BYTES};
-use windlass_store::disk::{Disk, FilesystemClass};
+use windlass_fabric::{Completion, CompletionQueue, CompletionQueueError, Fabric, PollError, Wake};
+use windlass_log::{Epoch, Lsn, MemberId};
+use windlass_store::disk::Disk;
 use windlass_store::{Damage, Opened, Store, UpdateError};
 
 pub use executor::{Done, Executor, InlineExecutor, Lane, Work};
@@ -70,14 +69,13 @@ pub use state::{ConfigurationError, founding_bytes, note_configuration};
 use self::executor::Outcome;
 use self::lead::Lead;
 use self::local::Local;
-use self::members::RawConfiguration;
-use self::memory::{SegmentError, Segments, Use};
+use self::memory::{SegmentError, Use};
 use self::news::{Call, News};
+use self::provider::{check_capabilities, memory_error, note_found, segments};
 use self::sessions::Sessions;
-use self::staging::Staging;
 use crate::clock::Clock;
 use crate::commit::{Failure, Level, Stopped};
-use crate::control::{ControlPlane, Exclusion, Frame, Purpose};
+use crate::control::{ControlPlane, Exclusion, Frame};
 use crate::log::{Log, NoSegment};
 use crate::metrics::Meters;
 
@@ -294,68 +292,6 @@ where
     }
 }
 
-/// What must be true of a provider.
-fn check_capabilities(fabric: &impl Fabric) -> Result<(), DriverError> {
-    let capabilities = fabric.capabilities();
-    let provider = capabilities.provider;
-    if !capabilities.immediate {
-        let lack = "it has no write with immediate, which notices need";
-        return Err(DriverError::Unsuitable { provider, lack });
-    }
-    match capabilities.transfer {
-        Transfer::WholePages { page_bytes } if u64::from(page_bytes) > SEGMENT_HEADER_BYTES => {
-            Err(DriverError::Unsuitable { provider, lack: "its pages are longer than a segment's header" })
-        }
-        Transfer::Any | Transfer::WholePages { .. } => Ok(()),
-    }
-}
-
-/// The memory that the device is given: the store's mappings, or images where it can't write into those.
-fn segments<F: Fabric, D: Disk>(
-    fabric: &F,
-    store: &Store<D>,
-    staging: Option<D>,
-    segments_ahead: u64,
-) -> Result<Segments<F, D>, DriverError> {
-    let in_memory = store.disk().filesystem().is_ok_and(|found| found.class() == FilesystemClass::Memory);
-    let backing = if in_memory { Backing::Anonymous } else { Backing::MappedFile };
-    if !fabric.capabilities().staged_image || in_memory {
-        return Ok(Segments::new(backing, None));
-    }
-    let Some(disk) = staging else {
-        let provider = fabric.capabilities().provider;
-        let lack = "it can't write into mapped files, and there is no folder for images of them";
-        return Err(DriverError::Unsuitable { provider, lack });
-    };
-    let in_memory = disk.filesystem().is_ok_and(|found| found.class() == FilesystemClass::Memory);
-    if !in_memory {
-        return Err(DriverError::StagingFolder { folder: disk.path().to_path_buf() });
-    }
-    let keep = usize::try_from(segments_ahead + 2).expect("few segments are granted ahead");
-    let staging = Staging::open(fabric, disk, store.geometry().segment_bytes(), keep);
-    Ok(Segments::new(backing, Some(staging.map_err(memory_error)?)))
-}
-
-/// Configurations that came with an image: in the superblock before anything behind them is flushed.
-fn note_found<D: Disk>(
-    store: &Store<D>,
-    found: &[RawConfiguration],
-    state: &mut DurableState,
-) -> Result<(), DriverError> {
-    for raw in found {
-        let bytes = raw.payload.len();
-        let found = raw.decode().map_err(|_| ConfigurationError { bytes })?;
-        if state.note_configuration(found) {
-            store.update(|superblock| state::put(superblock, state))?;
-        }
-    }
-    Ok(())
-}
-
-fn memory_error(error: SegmentError) -> DriverError {
-    DriverError::Memory { source: Box::new(error) }
-}
-
 impl<F, D, C, N, X> Driver<F, D, C, N, X>
 where
     F: Fabric,
@@ -503,19 +439,6 @@ where
             self.news.look(&self.options.logger, &status, is_new, now);
         }
         Ok(worked || !self.inputs.is_empty())
-    }
-
-    /// Hands over if this member's disk has been full for long and another member has room.
-    fn leave_full_disk(&mut self, now: u64) {
-        let Some(lead) = self.lead.as_ref().filter(|lead| !lead.is_sealed()) else { return };
-        let links = self.sessions.outgoing.iter().filter(|link| link.purpose == Purpose::Replicate);
-        let granted = links.filter_map(|link| Some((link.peer, link.granted_to()?)));
-        let ready = lead.tenure.handoff.ready();
-        if let Some(to) = self.full_disk.heir(self.local.is_disk_full(), ready, granted, now) {
-            warn!(self.options.logger, "the disk is full and {} has room: it is asked to take over", to;
-                "folder" => %self.folder.display());
-            self.inputs.push_back(Input::Handover { to });
-        }
     }
 
     /// Waits until a turn may be worth while: something happened, a waker was used, the engine's time has come, or `longest` is over.
