@@ -437,6 +437,11 @@ where
         slot: u32,
     ) -> Result<(), SessionError> {
         let geometry = self.local.geometry();
+        let of = (peer, session);
+        if let Some(lsn) = self.scrubber.resend.damage(&self.fabric, &mut self.local, of, range)? {
+            self.scrubber.look(lsn);
+            return Err(SessionError::Damaged { lsn });
+        }
         let mut segments = [None, None];
         for (at, part) in parts(geometry, range).into_iter().flatten().enumerate() {
             let number = geometry.segment_of(part.start);

@@ -37,6 +37,7 @@ mod port;
 mod prefetch;
 mod provider;
 mod quiet;
+mod resend;
 mod scrub;
 mod sessions;
 mod slots;

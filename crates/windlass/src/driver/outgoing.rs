@@ -70,6 +70,10 @@ pub(crate) enum SessionError {
         "the two devices move whole pages of {page_bytes} bytes: segments begin with {SEGMENT_HEADER_BYTES}"
     )]
     Pages { page_bytes: u32 },
+    #[error(
+        "what is to be sent does not hold at LSN {lsn}: it is looked at, and not written over what the peer has"
+    )]
+    Damaged { lsn: Lsn },
     #[error("it was not ready in time")]
     TooSlow,
     #[error(

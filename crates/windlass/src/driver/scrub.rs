@@ -19,6 +19,7 @@ use windlass_store::{Damage, DiskError, ScrubPlace, Scrubbed};
 
 use super::execute::Ordered;
 use super::executor::{Executor, Job};
+use super::resend::Resend;
 use super::{Driver, DriverEvent};
 use crate::clock::Clock;
 use crate::control::ControlPlane;
@@ -40,6 +41,8 @@ pub(super) struct Scrubber {
     was_damaged: bool,
     /// The log was cut, or began anew, while a piece was being read: what that says is of another log.
     is_void: bool,
+    /// What is sent again is checked first.
+    pub(super) resend: Resend,
 }
 
 /// Why a piece is read.
@@ -58,6 +61,7 @@ impl Scrubber {
             lowering: false,
             was_damaged: false,
             is_void: false,
+            resend: Resend::default(),
         }
     }
 
