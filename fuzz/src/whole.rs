@@ -23,7 +23,7 @@ use world::Setting;
 use world::explore::{Violation, Walked, walk};
 
 /// The most bytes of one input that count.
-const BYTES_MAX: usize = 1200;
+const BYTES_MAX: usize = 800;
 
 /// The world that an input makes, gone through as it says.
 pub fn engine_world(data: &[u8]) {
