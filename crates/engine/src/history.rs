@@ -38,11 +38,7 @@ pub(crate) fn newest(history: &EpochHistory) -> Epoch {
 ///
 /// If `epoch` is not above every epoch in the history: a tenure below a promise.
 pub(crate) fn begin(history: &mut EpochHistory, epoch: Epoch, start: Lsn) -> Result<(), HistoryError> {
-    assert!(
-        windlass_log::planted!(R7) || epoch > newest(history),
-        "tenure {epoch} would start after {}",
-        newest(history)
-    );
+    assert!(epoch > newest(history), "tenure {epoch} would start after {}", newest(history));
     history.cut(start);
     history.extend(epoch, start)
 }

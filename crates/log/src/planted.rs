@@ -42,7 +42,7 @@ bugs! {
     R5 = "R-5";
     /// The clean mark stays when the log is put to use.
     R6 = "R-6";
-    /// A candidate takes an epoch of its own again.
+    /// Members share epochs: a promise holds for all of one number.
     R7 = "R-7";
     /// An append that is refused for the limit leaves a hole.
     R8 = "R-8";

@@ -75,6 +75,14 @@ marks! {
     ReadFailed = "disk: read error at opening";
     /// A read gave fewer bytes than it was asked for, or was interrupted.
     ReadShort = "disk: short reads";
+    /// A byte of synced data changed.
+    Rotted = "disk: rot in synced data";
+    /// A sector of synced data was lost.
+    SectorLost = "disk: synced sector lost";
+    /// A sector of synced data has what belongs elsewhere.
+    SectorMisdirected = "disk: synced sector misdirected";
+    /// The system wrote dirty pages and names on its own.
+    WrittenBack = "disk: pages written in any order";
     /// A disk was full.
     DiskFull = "disk: full";
     /// A superblock's copy was damaged.
@@ -111,6 +119,8 @@ marks! {
     ReservationHeld = "reservation held";
     /// A reservation was never published.
     ReservationLeaked = "reservation leaked";
+    /// More was lost than a group survives, and it said so.
+    Exceeded = "budget exceeded, and said so";
     /// Its tenure ended for it.
     ReservationStuck = "stuck reservation ended a tenure";
     /// A primary that stood still was replaced.
@@ -142,6 +152,10 @@ marks! {
     Snapshot = "snapshot installed";
     /// A backup asked for a new session.
     Resync = "resync";
+    /// A member found damage in what was on its medium.
+    DamageFound = "damage found";
+    /// A member has again from its peers what damage took.
+    DamageRepaired = "damage repaired by peers";
     /// A member was refused: its disk was another.
     Refused = "member refused";
     /// A candidate could not choose a log from those who answered.

@@ -11,8 +11,9 @@ pub(crate) const ACKNOWLEDGED: u64 = 1_000;
 pub(crate) const TENURES: u64 = 2;
 /// Kinds of fault that happened.
 pub(crate) const FAULT_KINDS: u64 = 3;
-/// How long a run goes on for the sake of what is missing: with faults, and once more without.
-const LONGER_MAX: u64 = 3_000 * MS;
+/// How long a run goes on for the sake of what is missing while there are faults, and once they are over.
+pub(crate) const FAULTY_MAX: u64 = 3_000 * MS;
+pub(crate) const CALM_MAX: u64 = 12_000 * MS;
 
 /// What a run has had of what every run must have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -44,8 +45,8 @@ impl fmt::Display for Minimum {
 }
 
 /// The run goes on until the minimum is met; where no member has taken over yet, an operator has one do so.
-pub(crate) fn until_met(world: &mut World) {
-    let end = world.now + LONGER_MAX;
+pub(crate) fn until_met(world: &mut World, longest: u64) {
+    let end = world.now + longest;
     let mut asks_at = world.now;
     while world.violation.is_none() && !world.minimum().is_met() && world.now < end {
         if world.minimum().tenures < TENURES && world.now >= asks_at {

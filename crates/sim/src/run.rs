@@ -86,18 +86,23 @@ fn live(world: &mut World, setting: &Setting) {
     let start = world.now;
     world.run(start + setting.faulty_ns);
     if setting.has_faults() {
-        minimum::until_met(world);
+        minimum::until_met(world, minimum::FAULTY_MAX);
     }
     if world.violation.is_some() {
         return;
     }
     world.heal();
     if setting.has_faults() {
-        minimum::until_met(world);
+        minimum::until_met(world, minimum::CALM_MAX);
     }
     crate::oracle::liveness::comes_back(world, CALM, LIVENESS);
     if world.violation.is_none() {
         world.finish();
+    }
+    if world.violation.is_none()
+        && let Some(excess) = setting.exceeds
+    {
+        return crate::oracle::exceeded::is_told(world, excess);
     }
     if world.violation.is_none() && setting.leaks_at_the_end {
         crate::oracle::held_up::replaced(world);

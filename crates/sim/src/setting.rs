@@ -50,6 +50,10 @@ pub struct Setting {
     pub leaks_at_the_end: bool,
     /// Of 256 reads of a disk so many give fewer bytes than they are asked for.
     pub reads_cut: u8,
+    /// The system writes dirty pages and names on its own, in any order.
+    pub writes_back: bool,
+    /// At the end more is lost than the group survives.
+    pub exceeds: Option<Excess>,
     /// How much the members' clocks run fast or slow at most, in millionths.
     pub drift_millionths: u64,
 }
@@ -61,6 +65,15 @@ pub struct ControlFaults {
     pub duplicated: u32,
     /// The connection is lost, for each frame.
     pub lost: u32,
+}
+
+/// More than the group survives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Excess {
+    /// A majority comes back with empty disks.
+    DisksEmptied,
+    /// One record has rotted on every disk.
+    RotEverywhere,
 }
 
 /// A fault that the world strikes with.
@@ -100,6 +113,10 @@ pub enum Strike {
     FlushFails,
     /// A read fails once.
     ReadFails,
+    /// A byte or a sector of what a member has had on its medium for some time is not what it was.
+    Rot,
+    /// The same, of a member that is down.
+    RotWhileDown,
     /// A clock changes its rate.
     Drift,
     /// A disk is full for a while.
@@ -136,6 +153,8 @@ impl Strike {
         (Strike::SlowDisk, 5),
         (Strike::FlushFails, 4),
         (Strike::ReadFails, 3),
+        (Strike::Rot, 4),
+        (Strike::RotWhileDown, 4),
         (Strike::Drift, 3),
         (Strike::DiskFull, 3),
         (Strike::SuperblockDamaged, 3),
@@ -229,6 +248,12 @@ impl Setting {
             leaked: if random.percent(3) { 30_000 } else { 0 },
             leaks_at_the_end: random.percent(2),
             reads_cut: if random.percent(40) { 40 } else { 0 },
+            writes_back: random.percent(8),
+            exceeds: match random.range(0, 50) {
+                0 => Some(Excess::DisksEmptied),
+                1 => Some(Excess::RotEverywhere),
+                _ => None,
+            },
             drift_millionths: pick(&mut random, &[0, 1_000, 50_000]),
         }
     }

@@ -27,6 +27,7 @@ mod tally;
 mod worlds;
 
 use std::cell::RefCell;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -77,6 +78,14 @@ enum Task {
     /// Run the simulator (release build): `--seed N` replays one seed, `--seeds COUNT` runs many; `cargo xtask sim --help`
     #[command(disable_help_flag = true)]
     Sim {
+        /// What the simulator's own program is given
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Plant each bug in turn and look for it with the simulator (release build with `--cfg planted`): `cargo xtask planted R-7`;
+    /// `cargo xtask planted --help`
+    #[command(disable_help_flag = true)]
+    Planted {
         /// What the simulator's own program is given
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
@@ -146,6 +155,13 @@ fn main() -> ExitCode {
             println!("commit {}", steps::commit(&context));
             program(&context, "windlass-sim", &arguments)
         }
+        Task::Planted { arguments } => {
+            println!("commit {}", steps::commit(&context));
+            let folder = context.root.join(steps::PLANTED_FOLDER);
+            let flags: [(&str, OsString); 2] =
+                [("RUSTFLAGS", steps::PLANTED_FLAGS.into()), ("CARGO_TARGET_DIR", folder.into())];
+            program_with(&context, "windlass-sim", &arguments, &flags)
+        }
         Task::Sweep { arguments } => {
             println!("commit {}", steps::commit(&context));
             program(&context, "windlass-sweep", &arguments)
@@ -181,7 +197,17 @@ fn test(context: &Context, install: bool, only: &[String]) -> ExitCode {
 
 /// Runs a program of the workspace, built for speed.
 fn program(context: &Context, package: &str, arguments: &[String]) -> ExitCode {
+    program_with(context, package, arguments, &[])
+}
+
+fn program_with(
+    context: &Context,
+    package: &str,
+    arguments: &[String],
+    environment: &[(&str, OsString)],
+) -> ExitCode {
     let status = std::process::Command::new("cargo")
+        .envs(environment.iter().map(|(name, value)| (name, value)))
         .args(["run", "--release", "--quiet", "--package", package, "--"])
         .args(arguments)
         .current_dir(&context.root)

@@ -19,7 +19,7 @@ pub(crate) use cargo::tests;
 pub(crate) use fuzz::by_hand::{Arguments as FuzzArguments, command as fuzz_by_hand};
 #[cfg(test)]
 pub(crate) use layout::told;
-pub(crate) use sim::commit;
+pub(crate) use sim::{PLANTED_FLAGS, PLANTED_FOLDER, commit};
 
 /// Every step.
 pub(crate) const ALL: &[Step] = &[
@@ -46,6 +46,11 @@ pub(crate) const ALL: &[Step] = &[
         name: "sim",
         about: "seeds of the simulator, and that they met every fault and step",
         run: sim::run,
+    },
+    Step {
+        name: "planted",
+        about: "each bug that is planted on purpose is found by the simulator",
+        run: sim::planted,
     },
     Step {
         name: "sweep",

@@ -2,6 +2,7 @@
 //! the run's [`Violation`], with the invariant's name.
 
 mod acknowledged;
+pub(crate) mod exceeded;
 pub(crate) mod held_up;
 mod levels;
 pub(crate) mod liveness;

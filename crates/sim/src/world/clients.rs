@@ -182,6 +182,11 @@ impl World {
 
     /// A client of the one primary reserves and never publishes. How many tenures there were before.
     pub(crate) fn leak_on_primary(&mut self) -> Option<u64> {
+        // The others must be enough to do without it.
+        let whole = self.members.iter().filter(|member| !member.is_emptied).count();
+        if whole - 1 < self.members.len() / 2 + 1 {
+            return None;
+        }
         let at = self.leaders().first().copied()?;
         let log = self.members[at].log.clone()?;
         std::mem::forget(log.reserve(64).ok()?);
@@ -319,6 +324,8 @@ impl World {
                     member.reader = driver.read_from(first).ok();
                     break;
                 }
+                // Its driver was told, and looks.
+                Err(ReadError::Damaged { .. }) if member.rot.is_some() => break,
                 Err(error @ ReadError::Damaged { .. }) => {
                     checked = violated("committed prefixes agree", format!("member {at} reads: {error}"));
                     break;

@@ -61,6 +61,12 @@ pub(super) struct Member {
     pub(super) has_leaked: bool,
     /// A dead process's memory may be held still, by whoever never gave it back: it is this machine's until it loses power.
     pub(super) has_ghosts: bool,
+    /// Where synced data is not what it was, until it was had again or released.
+    pub(super) rot: Option<Lsn>,
+    /// It knows.
+    pub(super) is_rot_found: bool,
+    /// Trimmed and persisted by its superblock when it died.
+    provable: (Lsn, Lsn),
     /// Persisted and looked at up to here.
     pub(super) medium_checked: Lsn,
     /// Where images of segments are, if the device needs them.
@@ -114,6 +120,9 @@ impl Member {
             is_emptied: false,
             has_leaked: false,
             has_ghosts: false,
+            rot: None,
+            is_rot_found: false,
+            provable: (Lsn(0), Lsn(0)),
             medium_checked: Lsn(0),
             staging: (setting.devices[usize::from(id)] == Device::Staged).then(staging),
             has_begun: false,
@@ -155,6 +164,40 @@ impl Member {
         self.driver.as_ref().map(Driver::status)
     }
 
+    /// Whether a majority can't count on what it has: its disk or memory was lost, or some of what was synced.
+    pub(super) fn lacks_some(&self, memory_counts: bool) -> bool {
+        self.is_emptied || memory_counts && self.has_lost_memory || self.rot.is_some() || !self.has_begun
+    }
+
+    /// A file and a place in it that were synced and are known to have been; of a member that runs only in segments that it is done with.
+    pub(super) fn rottable(&mut self, pick: u64) -> Option<(String, Lsn)> {
+        let provable = (self.provable.0.0, self.provable.1.0);
+        let (from, to) = if self.driver.is_some() { self.cold()? } else { provable };
+        let place = (from + pick.checked_rem(to.checked_sub(from)?)?) & !7;
+        let is_header = place % SEGMENT_BYTES < 4096;
+        // A whole sector inside of what was synced.
+        let is_inside = place / 512 * 512 >= from && place / 512 * 512 + 512 <= to;
+        let name = format!("{:016x}.segment", place / SEGMENT_BYTES * SEGMENT_BYTES);
+        (!is_header && is_inside && self.disk.is_durable(&name, 0..512) == Some(true))
+            .then_some((name, Lsn(place)))
+    }
+
+    /// Whole segments that a running member is done with, and knows to be on its medium.
+    pub(super) fn cold(&self) -> Option<(u64, u64)> {
+        let superblock = self.driver.as_ref()?.store().superblock();
+        let cold = superblock.persisted.0 / SEGMENT_BYTES * SEGMENT_BYTES;
+        Some((superblock.trimmed.0.next_multiple_of(SEGMENT_BYTES), cold))
+    }
+
+    /// What was released is not missed.
+    pub(super) fn forget_rot(&mut self) {
+        let Some(driver) = &self.driver else { return };
+        let released = driver.store().trimmed().0 / SEGMENT_BYTES * SEGMENT_BYTES;
+        if self.rot.is_some_and(|place| place.0 < released) {
+            self.rot = None;
+        }
+    }
+
     fn around(&self) -> Surroundings {
         let mut boot_id = [7; 16];
         boot_id[..8].copy_from_slice(&self.boot.to_le_bytes());
@@ -192,6 +235,12 @@ impl World {
             return;
         }
         self.members[at].disk.cut_reads(self.setting.reads_cut);
+        let stirs = self.is_faulty && self.setting.writes_back;
+        let stirred_by = stirs.then(|| self.random.number());
+        self.members[at].disk.write_back_between(stirred_by);
+        if stirs {
+            self.mark(Mark::WrittenBack);
+        }
         let breaks_off = self.is_faulty && self.has(Strike::Kill) && self.random.percent(20);
         let member = &mut self.members[at];
         if breaks_off {
@@ -220,7 +269,8 @@ impl World {
             nonce: self.random.number(),
         };
         let tail = opened.tail;
-        let checked = member.floors.opened(member.id, tail, member.lost_power).and_then(|()| {
+        let floors = if member.rot.is_some() { Floors::default() } else { member.floors };
+        let checked = floors.opened(member.id, tail, member.lost_power).and_then(|()| {
             let is_same = !member.is_emptied;
             if is_same { self.oracle.opened_with(member.id, superblock.promised) } else { Ok(()) }
         });
@@ -266,7 +316,7 @@ impl World {
             retention_bytes: 64 * SEGMENT_BYTES,
             reservation_limit: Duration::from_secs(5),
             full_disk_limit: Duration::from_millis(500),
-            scrub_bytes_per_second: 1 << 20,
+            scrub_bytes_per_second: 16 << 20,
             logger: if self.trace.is_kept() {
                 member.lines.logger()
             } else {
@@ -343,6 +393,8 @@ impl World {
         member.reader = None;
         member.has_whole_superblock = true;
         if let Some(mut driver) = member.driver.take() {
+            let superblock = driver.store().superblock();
+            member.provable = (superblock.trimmed, superblock.persisted);
             let executor = driver.executor_mut();
             member.has_whole_superblock = !executor.is_busy(1);
             if work < 6 {
@@ -400,6 +452,8 @@ impl World {
             if ended.is_clean && store.close(ended.tail).is_ok() {
                 self.mark(Mark::StoppedCleanly);
             }
+            let superblock = store.superblock();
+            self.members[at].provable = (superblock.trimmed, superblock.persisted);
         }
         let member = &mut self.members[at];
         member.disk = member.disk.after_kill();
@@ -422,7 +476,10 @@ impl World {
 
     /// Every member's disk, and whether it may lack what it once held; and how many make a quorum.
     pub(crate) fn media(&self) -> (Vec<(TestDisk, bool)>, usize) {
-        let media = self.members.iter().map(|member| (member.disk.clone(), member.is_emptied));
+        let media = self
+            .members
+            .iter()
+            .map(|member| (member.disk.clone(), member.is_emptied || member.rot.is_some()));
         (media.collect(), self.members.len() / 2 + 1)
     }
 
@@ -436,9 +493,20 @@ impl World {
         if !self.setting.replicated_allowed {
             return true;
         }
+        self.refresh();
         let mut lost = 1;
         for other in 0..self.members.len() {
-            let member = &mut self.members[other];
+            let member = &self.members[other];
+            let lacks = member.has_lost_memory || member.is_emptied || member.rot.is_some();
+            lost += usize::from(other != at && lacks);
+        }
+        lost <= (self.members.len() - 1) / 2
+    }
+
+    /// Looks who has caught up, and what of the rot was released.
+    pub(super) fn refresh(&mut self) {
+        for member in &mut self.members {
+            member.forget_rot();
             if let Some(driver) = &member.driver
                 && member.has_lost_memory
                 && !member.is_emptied
@@ -446,9 +514,7 @@ impl World {
             {
                 member.has_lost_memory = false;
             }
-            lost += usize::from(other != at && (member.has_lost_memory || member.is_emptied));
         }
-        lost <= (self.members.len() - 1) / 2
     }
 
     /// A member that is down comes back with an empty disk.
@@ -459,6 +525,7 @@ impl World {
         member.disk = made(member.id, incarnation, &self.setting.founding());
         member.staging = member.staging.is_some().then(staging);
         member.is_emptied = true;
+        member.rot = None;
         member.has_lost_memory = true;
         member.floors.forget();
         member.read_to = Lsn(0);

@@ -304,6 +304,9 @@ impl World {
         let mut told = String::new();
         for member in &self.members {
             let caught_up = member.driver.as_ref().map(|driver| driver.store().superblock().caught_up);
+            if let Some(place) = member.rot {
+                told += &format!("\n  m{} has rot at {place}, found {}", member.id, member.is_rot_found);
+            }
             told += &format!(
                 "\n  m{} {:?}, emptied {}, lost memory {}, caught up {caught_up:?}: ",
                 member.id, member.phase, member.is_emptied, member.has_lost_memory
@@ -319,7 +322,11 @@ impl World {
     }
 
     /// Whether exactly one member leads, all others follow it, and each has and knows all that is committed.
-    pub(crate) fn is_whole(&self) -> bool {
+    pub(crate) fn is_whole(&mut self) -> bool {
+        self.refresh();
+        if self.members.iter().any(|member| member.rot.is_some()) {
+            return false;
+        }
         let statuses = self.statuses();
         let leaders = statuses.iter().flatten().filter(|status| status.role == Role::Primary).count();
         let end = statuses.iter().flatten().map(|status| status.tail).max().unwrap_or_default();

@@ -156,11 +156,20 @@ impl World {
             }
             DriverEvent::Damaged { damage } => {
                 self.say(format_args!("m{at} finds {damage}"));
-                // No disk here loses what was flushed.
-                let what = format!("member {at} finds damage where there is none: {damage}");
-                self.check(crate::oracle::violated("damage", what));
+                self.mark(Mark::DamageFound);
+                self.members[at].is_rot_found = true;
+                if self.members[at].rot.is_none() {
+                    let what = format!("member {at} finds damage where there is none: {damage}");
+                    self.check(crate::oracle::violated("damage", what));
+                }
             }
-            DriverEvent::Repaired { tail } => self.say(format_args!("m{at} is whole again up to {tail}")),
+            DriverEvent::Repaired { tail } => {
+                self.say(format_args!("m{at} is whole again up to {tail}"));
+                if std::mem::take(&mut self.members[at].is_rot_found) && self.members[at].rot.take().is_some()
+                {
+                    self.mark(Mark::DamageRepaired);
+                }
+            }
             DriverEvent::Excluded { by, exclusion } => {
                 self.say(format_args!("m{at} is kept out by {by}: {exclusion}"));
             }
@@ -262,6 +271,8 @@ impl World {
                 Err(windlass::store::ReadError::Purged { .. } | windlass::store::ReadError::Disk(_)) => {
                     return;
                 }
+                // What it has lost is not known to it yet.
+                Err(_) if member.rot.is_some() => return,
                 Err(error) => {
                     let checked = self.oracle.unreadable(member.id, reader.at(), &error.to_string());
                     return self.check(checked);
@@ -299,6 +310,10 @@ impl World {
                     reader.seek(first);
                 }
                 Err(windlass::store::ReadError::Disk(_)) => {
+                    member.is_publish_due = true;
+                    break;
+                }
+                Err(_) if member.rot.is_some() => {
                     member.is_publish_due = true;
                     break;
                 }

@@ -8,7 +8,7 @@ use super::phase::Phase;
 use super::{What, World};
 use crate::coverage::Mark;
 use crate::fabric::MS;
-use crate::setting::Strike;
+use crate::setting::{Excess, SEGMENT_BYTES, Strike};
 
 impl World {
     /// One of the setting's faults, by weight.
@@ -64,6 +64,11 @@ impl World {
                     Some(_) if self.random.percent(50) => self.ask(at, Input::Suspect),
                     Some(_) | None => {}
                 }
+            }
+            Strike::Rot => self.rot(at),
+            Strike::RotWhileDown => {
+                self.die_for_a_while(at, true);
+                self.rot(at);
             }
             Strike::Stop => self.stop(at),
             Strike::Drift => {
@@ -201,7 +206,9 @@ impl World {
     /// A disk is lost, if a majority keeps its own and has something in it: that member stays out for good.
     fn lose_disk(&mut self, at: usize) {
         let others = self.members.iter().enumerate().filter(|(other, _)| *other != at);
-        let mute = others.filter(|(_, member)| member.is_emptied || !member.has_begun).count();
+        let is_mute =
+            |member: &super::member::Member| member.is_emptied || !member.has_begun || member.rot.is_some();
+        let mute = others.filter(|(_, member)| is_mute(member)).count();
         let is_within = mute < (self.members.len() - 1) / 2 && self.may_lose_memory(at);
         if !is_within || self.members[at].is_emptied || self.oracle.tenures() == 0 {
             return;
@@ -211,6 +218,94 @@ impl World {
         self.mark(Mark::DiskEmptied);
         self.say(format_args!("m{at} comes back with an empty disk"));
         self.plan(5 * MS, What::Open { member: at });
+    }
+
+    /// Synced data of one member changes: within the budget, as long as a majority keeps its own.
+    fn rot(&mut self, at: usize) {
+        self.refresh();
+        let memory_counts = self.setting.replicated_allowed;
+        let others = self.members.iter().enumerate().filter(|(other, _)| *other != at);
+        let lost = others.filter(|(_, member)| member.lacks_some(memory_counts)).count();
+        if lost >= (self.members.len() - 1) / 2 || self.members[at].lacks_some(memory_counts) {
+            return;
+        }
+        let (number, kind) = (self.random.number(), self.random.range(0, 3));
+        let Some((name, place)) = self.members[at].rottable(number) else { return };
+        let member = &mut self.members[at];
+        let offset = place.0 % SEGMENT_BYTES;
+        let mark = match kind {
+            0 => {
+                let mask = u8::try_from(1 + (number >> 8) % 255).unwrap_or(1);
+                member.disk.rot(&name, offset, mask);
+                Mark::Rotted
+            }
+            1 => {
+                member.disk.rot_sector(&name, offset / 512, &[0; 512]);
+                Mark::SectorLost
+            }
+            _ => {
+                let other = SEGMENT_BYTES - 512 * (1 + number % 8);
+                let bytes = member.disk.live_bytes(&name, other..other + 512);
+                let bytes = bytes.and_then(|bytes| bytes.try_into().ok()).unwrap_or([0xff; 512]);
+                member.disk.rot_sector(&name, offset / 512, &bytes);
+                Mark::SectorMisdirected
+            }
+        };
+        member.rot = Some(place);
+        self.mark(mark);
+        self.say(format_args!("m{at}'s disk has rot at {place}"));
+    }
+
+    /// Loses more than the group survives. `false`: there is nothing to lose yet.
+    pub(crate) fn exceed(&mut self, excess: Excess) -> bool {
+        self.say(format_args!("beyond the budget: {excess:?}"));
+        match excess {
+            Excess::DisksEmptied => {
+                let majority = self.members.len() / 2 + 1;
+                let whole = (0..self.members.len()).filter(|at| !self.members[*at].is_emptied);
+                let chosen: Vec<usize> = whole.take(majority).collect();
+                for at in chosen {
+                    self.die(at, false);
+                    self.empty_disk(at);
+                    self.mark(Mark::DiskEmptied);
+                    self.plan(5 * MS, What::Open { member: at });
+                }
+                true
+            }
+            Excess::RotEverywhere => {
+                // Where every whole member is done with it.
+                let whole: Vec<usize> =
+                    (0..self.members.len()).filter(|at| !self.members[*at].is_emptied).collect();
+                let pick = self.random.number();
+                let bounds = whole.iter().filter_map(|at| self.members[*at].cold());
+                let Some((from, to)) = bounds.reduce(|a, b| (a.0.max(b.0), a.1.min(b.1))) else {
+                    return false;
+                };
+                let Some(place) =
+                    pick.checked_rem(to.saturating_sub(from)).map(|offset| (from + offset) & !7)
+                else {
+                    return false;
+                };
+                let Some((name, offset)) = rottable_at(place) else { return false };
+                for at in whole {
+                    self.members[at].disk.rot(&name, offset, 0x40);
+                    self.members[at].rot = Some(windlass::Lsn(place));
+                    self.mark(Mark::Rotted);
+                }
+                true
+            }
+        }
+    }
+
+    /// How often a member has said that something is wrong.
+    pub(crate) fn said(&self) -> u64 {
+        let words = [Mark::DamageFound, Mark::Refused, Mark::Undecided, Mark::Stopped];
+        words.iter().map(|mark| self.coverage.count(*mark)).sum()
+    }
+
+    /// The group has said that too much was lost.
+    pub(crate) fn told_so(&mut self) {
+        self.mark(Mark::Exceeded);
     }
 
     fn recover_later(&mut self, at: usize) {
@@ -229,4 +324,10 @@ impl World {
         let id = member.id;
         self.fabric.set_slowness(id, 1);
     }
+}
+
+/// The file of a place in the log and the place in it, if no segment's header is there.
+fn rottable_at(place: u64) -> Option<(String, u64)> {
+    let offset = place % SEGMENT_BYTES;
+    (offset >= 4096).then(|| (format!("{:016x}.segment", place - offset), offset))
 }

@@ -80,7 +80,8 @@ pub(super) fn run(context: &Context) -> Outcome {
         complaints.extend(sources.iter().flat_map(check));
     }
     complaints.extend(orphans(&sources));
-    told(context, &complaints, checks.len() + 1)
+    complaints.extend(planted(&sources));
+    told(context, &complaints, checks.len() + 2)
 }
 
 /// The outcome of a check that makes complaints: each is printed, each is a failed case.
@@ -152,6 +153,54 @@ fn forbidden_words(source: &Source) -> Vec<String> {
             if whole {
                 complaints.push(format!("{}:{}: {what}: {word}", source.path, at + 1));
             }
+        }
+    }
+    complaints
+}
+
+/// Each bug that may be planted is planted somewhere, in the crates that the simulator runs alone, and ordinary builds have none: the flag is set for one step.
+fn planted(sources: &[Source]) -> Vec<String> {
+    const LIST: &str = "crates/log/src/planted.rs";
+    const FLAG: &str = concat!("--cfg pla", "nted");
+    let mut complaints = Vec::new();
+    let mut used = String::new();
+    for source in sources {
+        let may_set = source.path == "crates/xtask/src/steps/sim.rs" || source.path.ends_with(".md");
+        let speaks = source.is_rust() && source.text.contains("//");
+        if source.text.lines().any(|line| line.contains(FLAG) && !line.trim_start().starts_with("//"))
+            && !may_set
+        {
+            let in_doc = speaks && source.path.starts_with("crates/xtask/");
+            if !in_doc {
+                complaints
+                    .push(format!("{}: sets {FLAG}, which an ordinary build must not have", source.path));
+            }
+        }
+        if !source.is_rust() {
+            continue;
+        }
+        let code = source::code_of(&source.text);
+        for call in code.split(concat!("pla", "nted!(")).skip(1) {
+            let name = call.split(')').next().unwrap_or_default();
+            used.push_str(&format!(" {name} "));
+            let crates =
+                ["crates/log/", "crates/store/", "crates/engine/", "crates/windlass/", "crates/sim/"];
+            if !crates.iter().any(|of| source.path.starts_with(of))
+                && !source.path.starts_with("crates/xtask/")
+            {
+                complaints.push(format!("{}: plants {name}, which the simulator does not run", source.path));
+            }
+        }
+    }
+    let list = sources.iter().find(|source| source.path == LIST).map_or("", |source| &source.text);
+    let bugs = list.split("bugs! {\n").nth(1).unwrap_or_default();
+    let names = bugs
+        .lines()
+        .take_while(|line| *line != "}")
+        .filter_map(|line| line.split(" = ").next()?.strip_prefix("    "));
+    for name in names.filter(|name| name.chars().all(char::is_alphanumeric)) {
+        if !used.contains(&format!(" {name} ")) {
+            complaints.push(format!("{LIST}: {name} is planted nowhere"));
         }
     }
     complaints

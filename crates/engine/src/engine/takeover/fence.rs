@@ -20,14 +20,8 @@ impl Engine {
         self.abandon_candidacy();
         let timing = self.core.config.timing;
         // above anything promised, used or seen; the promise makes it durable before anybody else hears of it.
-        let highest = self.core.epoch_seen.max(self.core.state.promised);
-        let is_again =
-            windlass_log::planted!(R7) && highest.member() == self.core.me() && highest != Epoch::NONE;
-        let epoch = if is_again { highest } else { highest.next_for(self.core.me()) };
-        assert!(
-            is_again || epoch > self.core.state.promised,
-            "R-7: a candidate asks for more than it has promised"
-        );
+        let epoch = self.core.epoch_seen.max(self.core.state.promised).next_for(self.core.me());
+        assert!(epoch > self.core.state.promised, "R-7: a candidate asks for more than it has promised");
         self.core.epoch_seen = epoch;
         self.candidacy = Some(Candidacy {
             epoch,
@@ -90,9 +84,10 @@ impl Engine {
             return self.not_a_member(from);
         }
         let promised = self.core.state.promised;
-        if epoch < promised {
+        let is_same = windlass_log::planted!(R7) && epoch.counter() == promised.counter();
+        if epoch < promised && !is_same {
             self.core.send(from, Message::Rejected { epoch, promised });
-        } else if epoch > promised {
+        } else if epoch > promised && !is_same {
             self.ask(Request::Promise { epoch, candidate: from });
         } else if !self.work_in_progress() && self.following.is_none() {
             // Promised before, and nothing granted since: the answer was lost.

@@ -35,6 +35,20 @@ impl TestDisk {
         Some(is_named && inode.durable.get(index(range.start)..index(range.end)) == Some(&live[..]))
     }
 
+    /// A sector of a file that may be open and mapped gets other bytes: on the medium, and in what is cached of it.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such file, or no such sector on the medium.
+    pub fn rot_sector(&self, name: &str, sector: u64, bytes: &[u8; 512]) {
+        let mut state = self.state();
+        let number = state.names[name];
+        let inode = state.inodes.get_mut(&number).expect("a name has its file");
+        let start = index(sector) * bytes.len();
+        inode.live.copy_in(start as u64, bytes);
+        inode.durable[start..start + bytes.len()].copy_from_slice(bytes);
+    }
+
     /// The first file that got another name, or none, while others than the store held its memory.
     #[must_use]
     pub fn given_away(&self) -> Option<String> {
