@@ -38,6 +38,8 @@ pub struct Setting {
     pub control: ControlFaults,
     /// Faults that the world strikes with, each with its weight.
     pub process: Vec<(Strike, u32)>,
+    /// The application's cap on what a log holds, in bytes.
+    pub retention_bytes: u64,
     /// What each member's device can do.
     pub devices: Vec<Device>,
     /// All records have so many bytes of payload.
@@ -242,11 +244,12 @@ impl Setting {
             fabric,
             control,
             process,
+            retention_bytes: pick(&mut random, &[1, 64, 64, 64, 64]) * SEGMENT_BYTES,
             devices,
             record_bytes: if random.percent(25) { Some(8 * random.range(1, 40)) } else { None },
             held_ns: if random.percent(60) { random.range(MS / 10, 150 * MS) } else { 0 },
-            leaked: if random.percent(3) { 30_000 } else { 0 },
-            leaks_at_the_end: random.percent(2),
+            leaked: if random.percent(6) { 30_000 } else { 0 },
+            leaks_at_the_end: random.percent(4),
             reads_cut: if random.percent(40) { 40 } else { 0 },
             writes_back: random.percent(8),
             exceeds: match random.range(0, 50) {

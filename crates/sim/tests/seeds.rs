@@ -2,7 +2,7 @@
 
 use windlass_sim::coverage::Mark;
 use windlass_sim::fabric::{Device, FabricFaults};
-use windlass_sim::setting::{ControlFaults, Setting, Strike};
+use windlass_sim::setting::{ControlFaults, SEGMENT_BYTES, Setting, Strike};
 use windlass_sim::{Report, run, run_with};
 
 /// Seeds that failed once, with what they found. Each stays here for ever.
@@ -117,4 +117,39 @@ fn what_was_fetched_in_pieces_out_of_images_is_taken_at_the_first_try() {
         let refused = report.lines.iter().find(|line| line.contains("what was fetched is not valid"));
         assert_eq!(refused, None, "seed {seed}");
     }
+}
+
+#[test]
+fn a_log_at_its_cap_is_taken_over_and_trimmed() {
+    for seed in 1..=8 {
+        let ordinary = without_faults(seed);
+        let limits = windlass::engine::Limits { retention_bytes: 2 * SEGMENT_BYTES, ..ordinary.limits };
+        let process = vec![(Strike::Promote, 4), (Strike::KillPrimary, 2)];
+        let setting = Setting {
+            process,
+            limits,
+            retention_bytes: SEGMENT_BYTES,
+            append_ns: 100_000,
+            append_most: 16,
+            fault_ns: 20_000_000,
+            ..ordinary
+        };
+        let report = run_with(seed, setting, true);
+        check(&report);
+        assert!(report.coverage.count(Mark::AppendRefused) > 0);
+    }
+}
+
+#[test]
+fn what_is_whole_behind_damage_is_written_again_before_it_counts_r11() {
+    let mut repaired = 0;
+    for seed in 1..=24 {
+        let ordinary = without_faults(seed);
+        let process = vec![(Strike::FlushFails, 4), (Strike::RotWhileDown, 3), (Strike::Kill, 1)];
+        let setting = Setting { process, replicated_allowed: false, fault_ns: 20_000_000, ..ordinary };
+        let report = run_with(seed, setting, true);
+        check(&report);
+        repaired += report.coverage.count(Mark::DamageRepaired);
+    }
+    assert!(repaired > 0, "nothing was damaged and repaired");
 }

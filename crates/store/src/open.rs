@@ -343,9 +343,11 @@ pub(crate) fn open_locked<D: Disk>(
     let begun = next.history.last().filter(|last| last.start == tail);
     let begin = |last: EpochStart| Chain::begin(&Salt::new(next.log_id).key(last.epoch), tail);
     let chain = begun.map(begin).or(verdict.chain);
+    // Whole records behind damage come to count once what lies before them is here again, also those above every mark.
+    let found_to = if damage.is_empty() { tail } else { end_of_files(geometry, &listing, tail) };
     let rewrite = match onward.rewrite() {
         Rewrite::Nothing => tail..tail,
-        Rewrite::FromMark => now.persisted.min(tail)..tail,
+        Rewrite::FromMark => now.persisted.min(tail)..found_to,
         Rewrite::FromTrim => now.trimmed..forget_ahead(&disk, geometry, tail, &mut listing)?,
     };
     let persisted = if unsettled { now.persisted.min(tail) } else { tail };
@@ -381,6 +383,16 @@ pub(crate) fn open_locked<D: Disk>(
         filesystem,
     };
     Ok((store, opened))
+}
+
+/// The end of the last segment that follows the tail's without a gap.
+fn end_of_files(geometry: Geometry, listing: &Listing, tail: Lsn) -> Lsn {
+    let mut number = geometry.segment_of(tail);
+    while listing.segments.contains_key(&geometry.base(number + 1)) {
+        number += 1;
+    }
+    let end = geometry.base(number + 1);
+    if listing.segments.contains_key(&geometry.base(number)) { end } else { tail }
 }
 
 /// What the superblock is to say of a log that was recovered: everything up to the tail is on the medium now; a lone log goes on in a new epoch.

@@ -1,4 +1,4 @@
-//! What a member calls persisted is on its medium (I-4), and what was acknowledged as durable is on a quorum's; also what is held to be free of use is.
+//! What a member calls persisted is on its medium (I-4), and what is called durable, to who appended it or to who reads, is on a quorum's; also what is held to be free of use is.
 
 use windlass::Lsn;
 
@@ -35,23 +35,20 @@ pub(crate) fn persisted(world: &mut World, at: usize) {
     }
 }
 
-/// An append was acknowledged as durable: a quorum's media hold its bytes.
-pub(crate) fn acknowledged(world: &mut World, primary: usize, start: Lsn, end: Lsn) {
+/// An append was acknowledged as durable, or a record published as that: a quorum's media hold its bytes.
+pub(crate) fn durable(world: &mut World, at: usize, start: Lsn, end: Lsn) {
     let segment_bytes = crate::setting::SEGMENT_BYTES;
     let Some((base, range)) = stretches(segment_bytes, start, end).next() else { return };
     let name = segment_name(base);
     let (media, quorum) = world.media();
-    let Some(bytes) = media[primary].0.live_bytes(&name, range.clone()) else { return };
+    let Some(bytes) = media[at].0.live_bytes(&name, range.clone()) else { return };
     // Whose disk was lost, or has lied, held it once.
     let holds = |(disk, is_excused): &(windlass_store::disk::testing::TestDisk, bool)| {
         *is_excused || disk.durable_bytes(&name, range.clone()).is_some_and(|found| found == bytes)
     };
     let holding = media.iter().filter(|medium| holds(medium)).count();
     if holding < quorum {
-        let what = format!(
-            "{start}..{end} was acknowledged as durable and is on {holding} media of {}",
-            media.len()
-        );
+        let what = format!("{start}..{end} is called durable and is on {holding} media of {}", media.len());
         world.note(violated(NAME, what));
     }
 }

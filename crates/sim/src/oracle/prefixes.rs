@@ -31,6 +31,11 @@ impl Oracle {
         }
     }
 
+    /// Whether no member has published the record at `start` before.
+    pub(crate) fn is_news(&self, start: Lsn) -> bool {
+        !self.committed.contains_key(&start)
+    }
+
     /// A member can't read what it publishes.
     pub(crate) fn unreadable(&self, member: u8, at: Lsn, why: &str) -> Checked {
         violated(NAME, format!("member {member} can't read its durable log at {at}: {why}"))

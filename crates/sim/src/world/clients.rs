@@ -271,7 +271,7 @@ impl World {
                     }
                     Level::Durable => {
                         self.mark(Mark::AcknowledgedDurable);
-                        medium::acknowledged(self, pending.member, pending.start, pending.end);
+                        medium::durable(self, pending.member, pending.start, pending.end);
                         self.oracle.acknowledge(pending.epoch, pending.start)
                     }
                 }

@@ -189,13 +189,21 @@ impl Member {
         Some((superblock.trimmed.0.next_multiple_of(SEGMENT_BYTES), cold))
     }
 
-    /// What was released is not missed.
-    pub(super) fn forget_rot(&mut self) {
-        let Some(driver) = &self.driver else { return };
-        let released = driver.store().trimmed().0 / SEGMENT_BYTES * SEGMENT_BYTES;
-        if self.rot.is_some_and(|place| place.0 < released) {
+    /// What was released is not missed; what was had again is whole. Whether it is that since now.
+    pub(super) fn forget_rot(&mut self) -> bool {
+        let (Some(driver), Some(place)) = (&self.driver, self.rot) else { return false };
+        let (store, status) = (driver.store(), driver.status());
+        if place < store.trimmed() {
             self.rot = None;
+        } else if self.is_rot_found && !status.damaged && status.tail > place {
+            let mut reader = store.reader(store.trimmed());
+            while let Ok(windlass::store::Read::Record(_)) = reader.next(status.tail) {}
+            if reader.at() >= status.tail {
+                self.rot = None;
+                return true;
+            }
         }
+        false
     }
 
     fn around(&self) -> Surroundings {
@@ -313,7 +321,7 @@ impl World {
         let options = DriverOptions {
             config,
             level: Level::Durable,
-            retention_bytes: 64 * SEGMENT_BYTES,
+            retention_bytes: self.setting.retention_bytes,
             reservation_limit: Duration::from_secs(5),
             full_disk_limit: Duration::from_millis(500),
             scrub_bytes_per_second: 16 << 20,
@@ -505,8 +513,9 @@ impl World {
 
     /// Looks who has caught up, and what of the rot was released.
     pub(super) fn refresh(&mut self) {
+        let mut repaired = 0;
         for member in &mut self.members {
-            member.forget_rot();
+            repaired += u64::from(member.forget_rot());
             if let Some(driver) = &member.driver
                 && member.has_lost_memory
                 && !member.is_emptied
@@ -515,6 +524,7 @@ impl World {
                 member.has_lost_memory = false;
             }
         }
+        self.coverage.merge([(Mark::DamageRepaired, repaired)]);
     }
 
     /// A member that is down comes back with an empty disk.

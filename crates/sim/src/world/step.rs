@@ -165,10 +165,7 @@ impl World {
             }
             DriverEvent::Repaired { tail } => {
                 self.say(format_args!("m{at} is whole again up to {tail}"));
-                if std::mem::take(&mut self.members[at].is_rot_found) && self.members[at].rot.take().is_some()
-                {
-                    self.mark(Mark::DamageRepaired);
-                }
+                self.refresh();
             }
             DriverEvent::Excluded { by, exclusion } => {
                 self.say(format_args!("m{at} is kept out by {by}: {exclusion}"));
@@ -296,11 +293,15 @@ impl World {
         let from = member.published.max(driver.store().trimmed());
         let mut reader = driver.store().reader(from);
         let mut checked = Ok(());
+        let mut fresh = Vec::new();
         member.published = from;
         while checked.is_ok() && member.published < durable {
             match reader.next(durable) {
                 Ok(Read::Record(record)) => {
                     let content = content(record.end, &record.header, record.payload);
+                    if self.oracle.is_news(record.header.lsn) {
+                        fresh.push((record.header.lsn, record.end));
+                    }
                     checked = self.oracle.published(member.id, promised, record.header.lsn, content);
                     member.published = record.end;
                 }
@@ -323,6 +324,9 @@ impl World {
             }
         }
         self.check(checked);
+        for (start, end) in fresh {
+            medium::durable(self, at, start, end);
+        }
     }
 
     /// Asks a member what became of all that was ever appended.

@@ -251,7 +251,7 @@ impl World {
                 Mark::SectorMisdirected
             }
         };
-        member.rot = Some(place);
+        (member.rot, member.is_rot_found) = (Some(place), false);
         self.mark(mark);
         self.say(format_args!("m{at}'s disk has rot at {place}"));
     }

@@ -358,6 +358,8 @@ where
         let start = Lead::start_of(geometry, self.local.log_id(), quorum.epoch(), at, persisted, slots);
         let durable = self.engine.status().durable;
         let limit = Lsn(self.local.store.trimmed().0.saturating_add(self.log_retention_bytes()));
+        // The epoch-start record is the library's own: a log that is full takes it, or nobody could lead it and trim it.
+        let limit = limit.max(Lead::start_reach(geometry, at));
         let lead = Lead::new(start, durable, limit, token, &self.meters);
         let fixed = crate::log::Fixed {
             folder: self.folder.clone(),

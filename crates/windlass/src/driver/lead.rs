@@ -65,6 +65,16 @@ impl Lead {
         Start { geometry, log_id, epoch, tail: at, chain, persisted, slots }
     }
 
+    /// Where the epoch-start record of a tenure that starts at `at` ends at most.
+    pub(crate) fn start_reach(geometry: windlass_log::Geometry, at: Lsn) -> Lsn {
+        let bytes = windlass_log::SEGMENT_START_BYTES + windlass_log::Geometry::record_bytes(0);
+        if geometry.room(at) >= bytes {
+            Lsn(at.0 + bytes)
+        } else {
+            Lsn(geometry.first_record(geometry.segment_of(at) + 1).0 + bytes)
+        }
+    }
+
     pub(crate) fn epoch(&self) -> Epoch {
         self.tenure.epoch
     }
