@@ -244,7 +244,7 @@ impl Setting {
             fabric,
             control,
             process,
-            retention_bytes: pick(&mut random, &[1, 64, 64, 64, 64]) * SEGMENT_BYTES,
+            retention_bytes: pick(&mut random, &[2, 64, 64, 64, 64]) * SEGMENT_BYTES,
             devices,
             record_bytes: if random.percent(25) { Some(8 * random.range(1, 40)) } else { None },
             held_ns: if random.percent(60) { random.range(MS / 10, 150 * MS) } else { 0 },

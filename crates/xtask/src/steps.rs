@@ -48,11 +48,6 @@ pub(crate) const ALL: &[Step] = &[
         run: sim::run,
     },
     Step {
-        name: "planted",
-        about: "each bug that is planted on purpose is found by the simulator",
-        run: sim::planted,
-    },
-    Step {
         name: "sweep",
         about: "the store crashed at each write and flush, in each way a disk may, and opened again",
         run: sweep::run,

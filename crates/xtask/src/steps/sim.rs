@@ -39,46 +39,6 @@ pub(super) fn run(context: &Context) -> Outcome {
     Outcome::Failed { tally, why: format!("commit {}: see target/xtask/sim.log", commit(context)) }
 }
 
-/// How many seeds a planted bug may take at most to be found.
-const SEEDS_PLANTED: u64 = 2_000;
-
-/// Each bug that is planted on purpose is found. One build serves them all: `windlass_log::planted`.
-pub(super) fn planted(context: &Context) -> Outcome {
-    let jobs = std::thread::available_parallelism().map_or(1, usize::from).to_string();
-    let seeds = SEEDS_PLANTED.to_string();
-    let words = [
-        "run",
-        "--release",
-        "--quiet",
-        "--locked",
-        "-p",
-        "windlass-sim",
-        "--",
-        "--seeds",
-        &seeds,
-        "--jobs",
-        &jobs,
-    ];
-    let run = Run::cargo(context, &words)
-        .env("RUSTFLAGS", PLANTED_FLAGS)
-        .env("CARGO_TARGET_DIR", context.root.join(PLANTED_FOLDER))
-        .limit(LIMIT)
-        .show(|line| line.contains("NOT FOUND") || line.contains(" planted bugs found, "));
-    let finished = run.finish(context, "planted");
-    let counted = |word: &str| {
-        let line = finished.output.lines().find(|line| line.contains(" planted bugs found, "))?;
-        let before = line.split(word).next()?;
-        before.split_whitespace().next_back()?.parse::<u64>().ok()
-    };
-    let passed = counted(" planted bugs found").unwrap_or(0);
-    let failed = counted(" not,").unwrap_or(1);
-    if finished.success && passed > 0 && failed == 0 {
-        return Outcome::Passed(Tally { passed, ..Tally::default() });
-    }
-    let tally = Tally { passed, failed: failed.max(1), skipped: 0 };
-    Outcome::Failed { tally, why: format!("commit {}: see target/xtask/planted.log", commit(context)) }
-}
-
 /// What the build with planted bugs is made with, and where.
 pub(crate) const PLANTED_FLAGS: &str = "--cfg planted";
 pub(crate) const PLANTED_FOLDER: &str = "target/planted";
