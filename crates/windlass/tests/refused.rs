@@ -222,3 +222,28 @@ fn folders_that_are_not_this_members_are_refused() {
     let nowhere = Node::open(&group.folder.path().join("nowhere"), group.options(2));
     assert!(nowhere.is_err());
 }
+
+/// A file that names one member alone would let that one lead without the others, and lose what they have acknowledged.
+#[test]
+fn a_member_started_with_other_members_than_its_group_was_made_with_is_refused() {
+    let mut group = Group::start(3);
+    let (_, log) = group.primary();
+    append_all(&log, (0..20).map(payload), Level::Durable);
+    drop(log);
+    group.kill(2);
+    let (members, folder) = (group.members.clone(), group.folder_of(2));
+    let more = [&members[..], &support::members(4)[3..]].concat();
+    for others in [&members[2..], &members[1..], &more[..]] {
+        let options = NodeOptions::new(members[2].id, others.to_vec(), LogId([9; 16]), support::secret())
+            .segment_bytes(1 << 20)
+            .backup_retention_bytes(8 << 20)
+            .allow_replicated(true)
+            .any_filesystem(true);
+        let refused = Node::open_or_create(&folder, options);
+        assert!(matches!(refused, Err(NodeError::OtherGroup { .. })), "{refused:?}");
+    }
+    group.open(2);
+    let (_, log) = group.primary();
+    let end = append_all(&log, (20..40).map(payload), Level::Durable);
+    group.wait_durable(end);
+}
