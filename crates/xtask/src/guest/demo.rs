@@ -127,10 +127,10 @@ fn demos(takeovers: u32) -> Vec<Demo> {
             1,
             Expects::Through,
         ),
-        // Long records in short segments, whose windows are bound again and again.
+        // Records that fill a segment, whose windows are bound again and again.
         demo(
             "past_the_keys",
-            "--fabric verbs --faults freeze --segment-bytes 65536 --payload 8192 --seconds 150",
+            "--fabric verbs --faults freeze --segment-bytes 65536 --payload 60000 --seconds 300",
             2,
             Expects::PastTheKeys,
         ),
