@@ -195,12 +195,13 @@ impl Member {
         let (store, status) = (driver.store(), driver.status());
         if place < store.trimmed() {
             self.rot = None;
-        } else if self.is_rot_found && !status.damaged && status.tail > place {
+        } else if !status.damaged && status.tail > place {
+            // Whole all the same: it changed nothing, or was written over before anybody met it.
             let mut reader = store.reader(store.trimmed());
             while let Ok(windlass::store::Read::Record(_)) = reader.next(status.tail) {}
             if reader.at() >= status.tail {
                 self.rot = None;
-                return true;
+                return self.is_rot_found;
             }
         }
         false
@@ -392,6 +393,10 @@ impl World {
         }
         self.publish(at);
         let phase = self.members[at].phase;
+        if phase == Phase::Adopting {
+            // It may have cut already.
+            self.members[at].floors.forget();
+        }
         let work = self.random.range(0, 8);
         let survive = self.survive();
         let member = &mut self.members[at];

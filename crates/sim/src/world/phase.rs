@@ -96,6 +96,8 @@ impl World {
             Message::FetchRequest { .. } => self.enter(at, Phase::Fetching),
             Message::Adopted { .. } => {
                 self.members[at].has_begun = true;
+                // Cut to its primary's: also what was acknowledged here between hearing of it and doing so.
+                self.members[at].floors.forget();
                 self.enter(at, Phase::Following);
             }
             Message::PreVoteReply { .. }
