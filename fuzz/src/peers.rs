@@ -305,7 +305,9 @@ impl Member {
             },
             10 => Message::Adopted { session, valid_tail: lsn, persisted: Persisted(lsn) },
             11 => Message::SnapshotNeeded { session, valid_tail: lsn },
-            12 if event.number.is_multiple_of(8) => Message::NotAMember { configuration: u64::from(event.who & 3) },
+            12 if event.number.is_multiple_of(8) => {
+                Message::NotAMember { configuration: u64::from(event.who & 3) }
+            }
             12 => Message::Resync { session },
             13 => Message::Alive { epoch, sequence: u64::from(event.number), pending_ns: 0, drained: lsn },
             14 => Message::AliveReply { epoch, sequence: u64::from(event.number) },
