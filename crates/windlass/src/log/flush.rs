@@ -410,6 +410,10 @@ impl Gate {
             // An error has reached everyone already.
             let _ = medium.drain();
         }
+        if flush && led == Led::Busy {
+            // The future that it was for is gone: who left its turn to it may have left threads that sleep.
+            self.hand_over();
+        }
         // Does somebody wait for another producer to publish?
         let unpublished = led == Led::Nothing && self.persisted.futures() > 0;
         let (drain, background) = (medium.drain_awaited(), medium.background().is_some());

@@ -100,6 +100,31 @@ fn who_came_during_a_flush_is_expected_beside_those_whom_it_served_but_not_after
     assert_eq!(commit(), 3);
 }
 
+/// Who led has left the next flush to the flush thread, for a future; then the future is gone, and a thread sleeps.
+#[test]
+fn a_future_that_is_dropped_before_the_flush_thread_comes_leaves_nobody_asleep_kind_82() {
+    let (gate, _) = gate();
+    let medium = Fake { tail: AtomicU64::new(16), flush: |_, _| Ok(()) };
+    std::thread::scope(|scope| {
+        let lead = Lead::new(&gate);
+        assert!(gate.turn(FREE, FLUSHING));
+        let committer = scope.spawn(|| gate.commit_blocking(&medium, Lsn(8), Level::Local, None));
+        while gate.persisted.waiting() == 0 {
+            std::thread::yield_now();
+        }
+        let mut future = Reached::new(gate.persisted.clone(), Lsn(16), Who::Future);
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        assert!(Pin::new(&mut future).poll(&mut context).is_pending());
+        gate.future_waits(Lsn(16));
+        drop(lead);
+        gate.hand_over();
+        drop(future);
+        assert!(gate.thread.wanted.lock().unwrap().flush, "left to the flush thread");
+        gate.serve(&medium, true);
+        assert_eq!(committer.join().unwrap(), Ok(()));
+    });
+}
+
 #[test]
 fn a_commit_in_a_destructor_of_a_thread_that_panics_fails_nothing() {
     struct Commits<'a, M: Medium>(&'a Gate, &'a M, Lsn);
