@@ -447,7 +447,11 @@ pub(crate) fn rewrite_in_place<D: Disk>(
             continue;
         }
         let name = names::segment(geometry, number);
-        let file = disk.open(&name, Access::ReadWrite).at(DiskCall::Open, disk.path(), &name)?;
+        let file = match disk.open(&name, Access::ReadWrite) {
+            // Lost, in a member's log that opens for repair.
+            Err(Errno::NOENT) => continue,
+            opened => opened.at(DiskCall::Open, disk.path(), &name)?,
+        };
         let end = end.next_multiple_of(PAGE_BYTES);
         let mut offset = start / PAGE_BYTES * PAGE_BYTES;
         while offset < end {

@@ -445,6 +445,22 @@ fn a_members_log_opens_for_repair_where_the_table_says_so_and_is_refused_elsewhe
     assert_eq!(repaired, 6);
 }
 
+/// What is behind the gap is written again, and the gap has nothing to write.
+#[test]
+fn a_members_log_that_was_not_closed_opens_for_repair_without_a_segment_before_others_r_11() {
+    let (case, starts) = closed(150);
+    let case = case.with_member(4096);
+    case.superblock(|superblock| superblock.clean = None);
+    fs::remove_file(case.path(&segment(1))).unwrap();
+    let opened = case.open(OpenMode::Tail).unwrap();
+    assert_eq!((opened.verdict.row, opened.onward), (Row::OlderSegmentMissing, Onward::MemberCrashed));
+    assert_eq!(opened.tail, Lsn(SEGMENT + 4096));
+    assert!(
+        opened.damage[0].is_whole_behind && opened.rewritten_bytes > starts[149].0 % SEGMENT,
+        "{opened:?}"
+    );
+}
+
 #[test]
 fn every_row_is_read_by_salvage_as_the_table_says() {
     for row in Row::all() {
