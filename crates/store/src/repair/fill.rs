@@ -21,6 +21,8 @@ const PIECE: usize = 64 << 10;
 /// What a repair is to do to the log: as it is noted in the quarantine before it begins.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Fill {
+    /// The superblock's generation when the repair began.
+    pub(super) generation: u64,
     /// Given up, with whole records behind.
     pub(super) ranges: Vec<Range<Lsn>>,
     /// Cut here: given up up to the end.
@@ -29,6 +31,16 @@ pub(super) struct Fill {
     pub(super) misfits: Vec<u64>,
     /// A torn record's start.
     pub(super) torn: Option<Lsn>,
+}
+
+impl Fill {
+    /// Whether these orders still are for the log as it is. Whoever opens it, trims it or cuts it writes a superblock before it changes anything else: then recovery has
+    /// decided what the log is, and what lies where the orders point may have been acknowledged since.
+    pub(super) fn is_for(&self, now: &Superblock) -> bool {
+        let has_cut = self.cut.is_some() && now.history.last().map(|last| last.start) == self.cut;
+        now.generation == self.generation
+            || (has_cut && now.generation.checked_sub(1) == Some(self.generation))
+    }
 }
 
 pub(super) fn header(geometry: Geometry, log_id: LogId, number: u64) -> SegmentHeader {

@@ -11,7 +11,8 @@
 //!
 //! * nothing is changed in the log before what was there is durable in the quarantine, with a note that says what it is (kind 3);
 //! * nothing that was on the medium is given up but by an order that names its range;
-//! * a crash at any call leaves the log as it was, or repaired, or in between with `orders.begun` in the quarantine, from which the next repair goes on to the same end.
+//! * a crash at any call leaves the log as it was, or repaired, or in between with `orders.begun` in the quarantine, from which the next repair goes on to the same end,
+//!   but where the log was opened or cut meanwhile: orders from before are void then.
 
 mod fill;
 mod quarantine;
@@ -220,7 +221,7 @@ fn look<D: Disk>(disk: &D, quarantine: &Option<D>) -> Result<(Repaired, Plan), R
     }
     let mut findings = Vec::new();
     if let Some(quarantine) = quarantine
-        && quarantine::begun(quarantine)?.is_some()
+        && quarantine::begun(quarantine)?.is_some_and(|begun| begun.fill.is_for(&now))
     {
         findings.push(Finding::Interrupted);
     }
@@ -274,8 +275,12 @@ fn repair_locked<D: Disk>(
     if let Some(folder) = &before
         && let Some(begun) = quarantine::begun(folder)?
     {
-        act(disk, &begun.fill, orders)?;
-        begun.done(folder)?;
+        if begun.fill.is_for(&identify(disk, Access::Read, None)?.now) {
+            act(disk, &begun.fill, orders)?;
+            begun.done(folder)?;
+        } else {
+            begun.void(folder)?;
+        }
     }
     let (mut repaired, plan) = look(disk, &before)?;
     let is_member = repaired.holder == Holder::Member;
@@ -322,7 +327,7 @@ fn repair_locked<D: Disk>(
         let why = format!("the torn end of the log, before it was cut: {}", stop.reason);
         kept.log_range(geometry, stop.lsn..end, &why)?;
     }
-    let mut fill = Fill::default();
+    let mut fill = Fill { generation: now.generation, ..Fill::default() };
     if gives_up {
         for damage in &plan.survey.damage {
             let why = format!("a damaged range, given up by order: {}", damage.reason);

@@ -3,7 +3,8 @@
 //! ```text
 //! 0001-0000000000010000.segment-0x7530-96   bytes as they were: of which file, from which offset, how many
 //! 0001.json                                  what, from where, when, why
-//! 0001.begun                                 what is being done to the log; renamed to 0001.done once that is durable
+//! 0001.begun                                 what is being done to the log; renamed to 0001.done once that is durable, or to 0001.void where
+//!                                            the log was opened before that
 //! ```
 
 use std::fmt::Write as _;
@@ -70,6 +71,7 @@ fn parse(text: &str) -> Option<Fill> {
         let words: Vec<&str> = line.split(' ').collect();
         let number = |at: usize| words.get(at)?.parse::<u64>().ok();
         match *words.first()? {
+            "generation" => fill.generation = number(1)?,
             "give-up" => fill.ranges.push(Lsn(number(1)?)..Lsn(number(2)?)),
             "cut" => fill.cut = Some(Lsn(number(1)?)),
             "misfit" => fill.misfits.push(number(1)?),
@@ -82,7 +84,7 @@ fn parse(text: &str) -> Option<Fill> {
 }
 
 fn text_of(fill: &Fill) -> String {
-    let mut text = String::new();
+    let mut text = format!("generation {}\n", fill.generation);
     for range in &fill.ranges {
         // Writing to a String can't fail; nor below.
         let _ = writeln!(text, "give-up {} {}", range.start.0, range.end.0);
@@ -101,12 +103,17 @@ fn text_of(fill: &Fill) -> String {
 
 impl Begun {
     pub(super) fn done<D: Disk>(&self, folder: &D) -> Result<(), DiskError> {
-        finish(folder, self.number)
+        finish(folder, self.number, "done")
+    }
+
+    /// The log has gone on without it.
+    pub(super) fn void<D: Disk>(&self, folder: &D) -> Result<(), DiskError> {
+        finish(folder, self.number, "void")
     }
 }
 
-fn finish<D: Disk>(folder: &D, number: u32) -> Result<(), DiskError> {
-    let (from, to) = (begun_name(number), format!("{number:04}.done"));
+fn finish<D: Disk>(folder: &D, number: u32, how: &str) -> Result<(), DiskError> {
+    let (from, to) = (begun_name(number), format!("{number:04}.{how}"));
     folder.rename(&from, &to).at(DiskCall::Rename, folder.path(), &to)?;
     folder.sync_folder().at(DiskCall::SyncFolder, folder.path(), "")
 }
@@ -238,6 +245,6 @@ impl<'a, D: Disk> Quarantine<'a, D> {
 
     /// The log is repaired, durably.
     pub(super) fn done(&self) -> Result<(), DiskError> {
-        finish(&self.folder, self.number)
+        finish(&self.folder, self.number, "done")
     }
 }

@@ -227,3 +227,58 @@ fn a_folder_in_use_is_not_repaired_and_a_members_log_is_never_given_up_kind_32()
     assert_eq!(founding().member, superblock.member);
     let _ = options();
 }
+
+/// What recovery has decided since, and what was acknowledged on top of that, no orders from before touch.
+#[test]
+fn orders_of_a_repair_that_was_cut_short_are_void_once_the_log_was_opened_kind_3() {
+    for harm_end in [false, true] {
+        let disk = TestDisk::new();
+        let mut log = TestLog::create(disk.clone()).unwrap();
+        let places: Vec<_> = (0..20_u32).map(|n| log.append(&n.to_le_bytes().repeat(250)).unwrap()).collect();
+        log.flush().unwrap();
+        if harm_end {
+            log.close().unwrap();
+        } else {
+            drop(log);
+        }
+        let disk = disk.copied_in_place();
+        let last = places[19].start;
+        disk.flip(&name(last), last.0 % SEGMENT + 40, 1);
+        let orders = giving_up(&dry(&disk));
+        // Stopped at each of its last steps, where the orders have begun.
+        let steps = {
+            let undisturbed = disk.copied_in_place();
+            let before = undisturbed.steps();
+            let _repaired = try_repair(&undisturbed, &orders).unwrap();
+            undisturbed.steps() - before
+        };
+        let mut seen = 0;
+        for step in 0..steps {
+            let run = disk.copied_in_place();
+            run.stop_at(run.steps() + step);
+            assert!(try_repair(&run, &orders).is_err());
+            let run = run.after_kill();
+            // The application comes first, twice, and appends.
+            let Ok(mut log) = TestLog::open(run.clone()) else { continue };
+            for round in 0..2_u32 {
+                for n in 0..3_u32 {
+                    let _ = log.append(&(100 + round * 10 + n).to_le_bytes().repeat(250)).unwrap();
+                }
+                log.flush().unwrap();
+                drop(log);
+                log = TestLog::open(run.clone()).unwrap();
+            }
+            drop(log);
+            let before = numbers(&run);
+            assert_eq!(before[before.len() - 6..], [100, 101, 102, 110, 111, 112]);
+            let found = dry(&run);
+            assert!(!found.findings.contains(&Finding::Interrupted), "{step}: {found:?}");
+            let is_begun = |run: &TestDisk| run.names().iter().any(|name| name.ends_with(".begun"));
+            seen += usize::from(is_begun(&run));
+            let repaired = try_repair(&run, &RepairOrders::default()).unwrap();
+            assert!(repaired.left.is_empty() && !is_begun(&run), "{step}: {repaired:?}");
+            assert_eq!(numbers(&run), before, "{step}");
+        }
+        assert!(seen > 0, "orders had begun");
+    }
+}
