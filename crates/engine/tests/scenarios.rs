@@ -45,6 +45,7 @@ scenarios! {
     kind_55_another_disk_under_an_old_name
     a_stream_does_not_wait_for_answers
     large_batches_end_on_record_ends
+    membership_a_configuration_of_a_fetch_that_failed_counts_for_nothing_r20
     membership_a_cut_brings_the_former_configuration_back
     membership_a_learner_catches_up_and_votes
     membership_a_new_member_leads_nothing_before_it_votes

@@ -51,8 +51,9 @@ impl Engine {
             self.core.event(Event::Undecided { epoch: fence.epoch(), reason: Undecided::HistoryFull });
             return self.give_up();
         }
-        // The chosen log holds all that any member may have vouched for.
+        // The chosen log holds all that any member may have vouched for, and of what a fetch has met behind its end nothing.
         self.core.state.memory_lost = false;
+        self.core.cut_configurations(at);
         let token = self.core.save();
         self.set_phase(Phase::Save { fence, token });
         self.extend();

@@ -115,6 +115,8 @@ impl Engine {
     pub(super) fn fetch_failed_now(&mut self) {
         let Some(Phase::Fetch { chosen, session, .. }) = self.take_phase() else { return };
         self.core.push(Command::Disconnect { peer: chosen.member, session });
+        // Of what was fetched only what is whole is in this log; a configuration that was met behind that is of another one's.
+        self.core.cut_configurations(self.core.log.tail);
         self.refresh_own_summary();
         let deadline = self.core.now + self.core.config.timing.suspicion_ns;
         if let Some(candidacy) = &mut self.candidacy {
