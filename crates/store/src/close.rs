@@ -14,7 +14,7 @@ impl<D: Disk> Store<D> {
     /// Closes the log cleanly: flushes up to `tail`, the sealed and drained end of the log, writes the clean mark, gives the lock up. Afterwards every call that
     /// writes answers [`StoreError::Closed`]; a second call does nothing. Memory that somebody still holds stays mapped, and must not be written any more.
     ///
-    /// A member's log gets no mark where whole records lie behind its end, of which the ones before never arrived.
+    /// A member's log gets no mark where whole records lie behind its end, of which the ones before never arrived, nor behind damage that is not yet cut off.
     ///
     /// Without it the next opening takes the stop for a crash: nothing flushed is lost, and a lone log goes on in a new epoch.
     ///
@@ -57,7 +57,8 @@ impl<D: Disk> Store<D> {
         if now.clean == Some(tail) {
             return Ok(());
         }
-        if !self.ends_at(tail, &now) {
+        let is_unrepaired = self.mark_max.load(Ordering::Acquire) < tail.0;
+        if is_unrepaired || !self.ends_at(tail, &now) {
             return Ok(());
         }
         let marked = self.rewrite(|superblock| {

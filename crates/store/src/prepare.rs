@@ -220,7 +220,7 @@ impl<D: Disk> Store<D> {
 
     /// Writes the persisted mark down once it is half a segment behind: with a device that keeps up it trails by less than one, which bounds the work of R-11.
     fn write_mark(&self) -> Result<Option<Lsn>, UpdateError> {
-        let persisted = self.persisted().lsn();
+        let persisted = self.persisted().lsn().min(Lsn(self.mark_max.load(Ordering::Acquire)));
         let marked = locked(&self.superblock).now.persisted;
         if persisted.0 < marked.0.saturating_add(self.geometry.segment_bytes() / 2) {
             return Ok(None);

@@ -230,6 +230,8 @@ impl<D: Disk> Store<D> {
         let number = self.geometry.segment_of(lsn);
         let header = self.header(number);
         mend_header(&self.disk, self.geometry, number, header).map_err(|error| self.fail(error))?;
+        // A flush that was asked for before raises it again in memory, and no helper may write that down before the damage is cut off.
+        self.mark_max.fetch_min(lsn.0, Ordering::AcqRel);
         let lowered = self.rewrite(|superblock| {
             superblock.persisted = superblock.persisted.min(lsn);
             superblock.clean = None;

@@ -262,6 +262,9 @@ impl<D: Disk> Store<D> {
             superblock.clean = None;
         })?;
         self.persisted.fetch_min(lsn.0, Ordering::AcqRel);
+        if lsn.0 <= self.mark_max.load(Ordering::Acquire).max(trimmed.0) {
+            self.mark_max.store(u64::MAX, Ordering::Release);
+        }
         let number = self.geometry.segment_of(lsn);
         match self.segments().get(&number).cloned() {
             Some(segment) => destroy_record::<D>(&segment.file, self.geometry.offset_of(lsn)),
@@ -312,6 +315,7 @@ impl<D: Disk> Store<D> {
             superblock.clean = None;
         })?;
         self.persisted.store(lsn.0, Ordering::Release);
+        self.mark_max.store(u64::MAX, Ordering::Release);
         self.trimmed.store(lsn.0, Ordering::Release);
         drop(turn);
         self.release(lsn);

@@ -970,3 +970,29 @@ fn kind_44_the_trim_point_moves_before_the_persisted_mark_that_it_takes_along() 
     assert_eq!(between, Some((flushed, to)));
     assert_eq!((store.persisted().lsn(), store.trimmed()), (to, to));
 }
+
+/// A flush that was on its way when damage was found raises the mark in memory; on the medium it stays at the damage until that is cut off, or an opening would take
+/// the log for whole.
+#[test]
+fn kind_12_a_flush_behind_damage_that_was_found_does_not_hide_it_again_r_18() {
+    let (disk, log, starts) = filled(200);
+    let _flushed = log.flush().unwrap();
+    log.prepare().unwrap();
+    let end = log.store.superblock().persisted;
+    let hurt = starts[20];
+    assert!(end.0 > hurt.0 + SEGMENT, "the mark is behind: {end}");
+    log.store.distrust(hurt).unwrap();
+    let _flushed = log.flush().unwrap();
+    assert!(log.store.persisted().lsn() > hurt);
+    log.prepare().unwrap();
+    assert_eq!(log.store.superblock().persisted, hurt);
+    // Nor does closing, before the damage is cut off.
+    let copy = disk.copied_in_place();
+    log.close().unwrap();
+    let closed = Inspection::open(disk.copied_in_place(), None).unwrap();
+    assert_eq!((closed.superblock().persisted, closed.superblock().clean), (hurt, None));
+    let log = TestLog::open(copy).unwrap();
+    log.store.distrust(hurt).unwrap();
+    log.store.cut_with(hurt, |_| {}).unwrap();
+    assert_eq!(log.store.mark_max.load(std::sync::atomic::Ordering::Relaxed), u64::MAX);
+}
