@@ -385,14 +385,10 @@ pub(crate) fn open_locked<D: Disk>(
     Ok((store, opened))
 }
 
-/// The end of the last segment that follows the tail's without a gap.
+/// The end of the last segment that there is, at least `tail`. Segments may be missing before it: what lies whole behind them counts, too, once they are here again.
 fn end_of_files(geometry: Geometry, listing: &Listing, tail: Lsn) -> Lsn {
-    let mut number = geometry.segment_of(tail);
-    while listing.segments.contains_key(&geometry.base(number + 1)) {
-        number += 1;
-    }
-    let end = geometry.base(number + 1);
-    if listing.segments.contains_key(&geometry.base(number)) { end } else { tail }
+    let last = listing.segments.keys().next_back();
+    last.map_or(tail, |&base| geometry.base(geometry.segment_of(base) + 1).max(tail))
 }
 
 /// What the superblock is to say of a log that was recovered: everything up to the tail is on the medium now; a lone log goes on in a new epoch.

@@ -461,6 +461,22 @@ fn a_members_log_that_was_not_closed_opens_for_repair_without_a_segment_before_o
     );
 }
 
+/// Also what lies behind a second gap was flushed by nobody that is known: it is written again before it can count.
+#[test]
+fn a_members_log_is_written_again_behind_every_gap_r_11() {
+    let (case, starts) = closed(400);
+    let case = case.with_member(4096);
+    case.superblock(|superblock| superblock.clean = None);
+    let last = starts[399].0 / SEGMENT;
+    assert!(last >= 3, "the case needs a segment between the gaps and one behind them");
+    fs::remove_file(case.path(&segment(last - 1))).unwrap();
+    let once = case.open(OpenMode::Tail).unwrap().rewritten_bytes;
+    fs::remove_file(case.path(&segment(1))).unwrap();
+    let twice = case.open(OpenMode::Tail).unwrap();
+    assert_eq!(twice.tail, Lsn(SEGMENT + 4096));
+    assert!(twice.rewritten_bytes > starts[399].0 % SEGMENT, "{once} then {twice:?}");
+}
+
 #[test]
 fn every_row_is_read_by_salvage_as_the_table_says() {
     for row in Row::all() {
