@@ -27,8 +27,8 @@ pub(super) struct Fill {
     pub(super) ranges: Vec<Range<Lsn>>,
     /// Cut here: given up up to the end.
     pub(super) cut: Option<Lsn>,
-    /// Segments whose files are none.
-    pub(super) misfits: Vec<u64>,
+    /// The LSNs in the names of files that are no segments.
+    pub(super) misfits: Vec<Lsn>,
     /// A torn record's start.
     pub(super) torn: Option<Lsn>,
 }

@@ -208,7 +208,8 @@ impl<D: Disk> Store<D> {
 struct Plan {
     stale: Option<usize>,
     headers: BTreeSet<u64>,
-    misfits: BTreeSet<u64>,
+    /// By the LSN in their names.
+    misfits: BTreeSet<Lsn>,
     survey: Survey,
 }
 
@@ -232,7 +233,7 @@ fn look<D: Disk>(disk: &D, quarantine: &Option<D>) -> Result<(Repaired, Plan), R
         let (number, file) = (geometry.segment_of(*base), disk.path().join(names::segment_at(*base)));
         if geometry.offset_of(*base) != 0 || *len_bytes != geometry.segment_bytes() {
             findings.push(Finding::Misfit { file, len_bytes: *len_bytes });
-            misfits.insert(number);
+            misfits.insert(*base);
             continue;
         }
         match header_of(disk, geometry, number, now.log_id)? {
@@ -248,7 +249,10 @@ fn look<D: Disk>(disk: &D, quarantine: &Option<D>) -> Result<(Repaired, Plan), R
         }
     }
     let mut file = None;
-    let mut image = Mended::new(disk, geometry, now.log_id, &misfits, &headers, &mut file);
+    // One at a place that is no segment's takes no segment's place.
+    let absent = misfits.iter().filter(|base| geometry.offset_of(**base) == 0);
+    let absent = absent.map(|base| geometry.segment_of(*base)).collect();
+    let mut image = Mended::new(disk, geometry, now.log_id, &absent, &headers, &mut file);
     let survey = survey::survey(&mut image, &now, geometry, disk.path())?;
     findings.extend(survey.torn.as_ref().map(|stop| Finding::Torn { lsn: stop.lsn, reason: stop.reason }));
     findings.extend(survey.damage.iter().cloned().map(Finding::Damaged));
@@ -310,15 +314,15 @@ fn repair_locked<D: Disk>(
         kept.range(&names::segment(geometry, *number), 0, windlass_log::SEGMENT_HEADER_BYTES, None, why)?;
     }
     if takes_misfits {
-        for number in &plan.misfits {
-            let name = names::segment(geometry, *number);
-            let len = folder::list(disk)?.segments.get(&geometry.base(*number)).copied().unwrap_or(0);
+        for base in &plan.misfits {
+            let name = names::segment_at(*base);
+            let len = folder::list(disk)?.segments.get(base).copied().unwrap_or(0);
             kept.range(
                 &name,
                 0,
                 len,
                 None,
-                "a file of another length than a segment's, taken out of the log",
+                "a file of another length than a segment's, or at no segment's place, taken out of the log",
             )?;
         }
     }
@@ -366,10 +370,10 @@ fn repair_locked<D: Disk>(
 /// Does what is noted in the quarantine; may be done again.
 fn act<D: Disk>(disk: &D, fill: &Fill, orders: &RepairOrders) -> Result<(), RepairError> {
     let Identified { now, geometry, .. } = identify(disk, Access::Read, None)?;
-    for number in &fill.misfits {
-        let name = names::segment(geometry, *number);
-        let listed = folder::list(disk)?.segments.get(&geometry.base(*number)).copied();
-        if listed.is_some_and(|len| len != geometry.segment_bytes()) {
+    for base in &fill.misfits {
+        let name = names::segment_at(*base);
+        let listed = folder::list(disk)?.segments.get(base).copied();
+        if listed.is_some_and(|len| geometry.offset_of(*base) != 0 || len != geometry.segment_bytes()) {
             disk.remove(&name).at(DiskCall::Remove, disk.path(), &name)?;
         }
     }

@@ -74,7 +74,7 @@ fn parse(text: &str) -> Option<Fill> {
             "generation" => fill.generation = number(1)?,
             "give-up" => fill.ranges.push(Lsn(number(1)?)..Lsn(number(2)?)),
             "cut" => fill.cut = Some(Lsn(number(1)?)),
-            "misfit" => fill.misfits.push(number(1)?),
+            "misfit" => fill.misfits.push(Lsn(number(1)?)),
             "torn" => fill.torn = Some(Lsn(number(1)?)),
             "end" => is_whole = true,
             _ => return None,
@@ -89,8 +89,8 @@ fn text_of(fill: &Fill) -> String {
         // Writing to a String can't fail; nor below.
         let _ = writeln!(text, "give-up {} {}", range.start.0, range.end.0);
     }
-    for number in &fill.misfits {
-        let _ = writeln!(text, "misfit {number}");
+    for base in &fill.misfits {
+        let _ = writeln!(text, "misfit {}", base.0);
     }
     if let Some(lsn) = fill.torn {
         let _ = writeln!(text, "torn {}", lsn.0);

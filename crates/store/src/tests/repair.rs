@@ -109,6 +109,11 @@ fn harms() -> Vec<(&'static str, TestDisk, Vec<u32>)> {
         let first = u32::try_from(places.iter().position(of).unwrap()).unwrap();
         first..first + u32::try_from(places.iter().filter(|place| of(place)).count()).unwrap()
     });
+    case("a file of a segment's name at no segment's place", &|disk, _| {
+        let bytes = disk.read_file(&name(Lsn(SEGMENT)));
+        disk.write_file(&format!("{:016x}.segment", SEGMENT + 8), &bytes);
+        0..0
+    });
     case("the last record", &|disk, places| {
         flip(disk, places[199].start);
         199..200
