@@ -465,8 +465,9 @@ impl Engine {
         if self.sealing.is_none() {
             self.core.set_tail(self.core.log.tail);
         }
-        if let Some(following) = self.following.take() {
-            self.resync = Some((following.primary, following.session));
+        let followed = self.following.take().map(|following| (following.primary, following.session));
+        if let Some(followed) = followed.or_else(|| self.work_damaged()) {
+            self.resync = Some(followed);
             self.send_resync();
         }
         self.abandon_candidacy();

@@ -60,6 +60,7 @@ scenarios! {
     r15_the_age_of_pending_work
     r16_a_primary_seals_before_it_promises
     r17_a_history_without_bytes_ranks_nothing
+    r18_damage_found_while_windows_are_granted
     r18_a_damaged_member_neither_leads_nor_counts
     r18_what_is_whole_behind_damage_is_not_sent_again
     r18_where_all_are_damaged_they_say_so

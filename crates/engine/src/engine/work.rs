@@ -302,6 +302,22 @@ impl Engine {
         }
     }
 
+    /// The log has turned out damaged. An adoption that was planned for it as it was is given up; whose it was: it is to be offered again.
+    pub(super) fn work_damaged(&mut self) -> Option<(MemberId, Session)> {
+        let is_planned = |work: &Work| {
+            matches!(work.request, Request::Adopt(_)) && matches!(work.step, Step::Save(_) | Step::Grant(_))
+        };
+        let work = self.work.take_if(|work| is_planned(work))?;
+        if self.next.is_some() {
+            self.start_next();
+            return None;
+        }
+        match work.request {
+            Request::Adopt(offer) => Some((offer.primary, offer.session)),
+            Request::Promise { .. } => None,
+        }
+    }
+
     fn need_snapshot(&mut self, offer: Offer) {
         let (primary, session, from) = (offer.primary, offer.session, offer.trimmed);
         if self.snapshot.as_ref().is_none_or(|known| known.session.epoch != session.epoch) {

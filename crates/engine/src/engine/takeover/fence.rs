@@ -39,9 +39,14 @@ impl Engine {
         let deadline = self.core.now + 2 * self.core.config.timing.suspicion_ns;
         let summary = self.core.summary();
         let me = self.core.me();
+        let is_damaged = self.core.damaged();
         let Some(candidacy) = self.candidacy.as_mut().filter(|candidacy| candidacy.epoch == epoch) else {
             return;
         };
+        if is_damaged {
+            // found by the scan behind the revocation.
+            return self.give_up();
+        }
         candidacy.promises.insert(me, summary);
         candidacy.phase = Phase::Fence;
         candidacy.deadline = deadline;
