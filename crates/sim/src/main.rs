@@ -54,6 +54,9 @@ struct Planted {
     /// Those whose name contains this
     #[arg(default_value = "")]
     of: String,
+    /// Look only near the seeds where each is known to be found
+    #[arg(long, conflicts_with_all = ["seeds", "first", "only"])]
+    known: bool,
     /// Seeds to look in for each
     #[arg(long, default_value_t = 2000)]
     seeds: u64,
@@ -77,8 +80,11 @@ fn main() -> ExitCode {
         let planted = Planted::parse();
         if !planted.only {
             std::panic::set_hook(Box::new(|_| {}));
-            let is_good =
-                windlass_sim::planted::find(&planted.of, planted.first, planted.seeds, planted.jobs);
+            let is_good = if planted.known {
+                windlass_sim::planted::find_known(&planted.of, planted.jobs)
+            } else {
+                windlass_sim::planted::find(&planted.of, planted.first, planted.seeds, planted.jobs)
+            };
             return if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE };
         }
         let named = windlass_log::planted::Bug::ALL.iter().find(|bug| bug.name() == planted.of);

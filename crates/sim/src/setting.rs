@@ -12,6 +12,10 @@ use crate::random::Random;
 
 /// A member's log has segments of this size, in bytes.
 pub const SEGMENT_BYTES: u64 = 64 << 10;
+/// The others replace a primary whose work stands still long before it gives a reservation up.
+const PATIENT: u64 = 5_000 * MS;
+/// It gives a reservation up before they do.
+const IMPATIENT: u64 = 200 * MS;
 
 /// One run's setting.
 #[derive(Clone, Debug)]
@@ -50,6 +54,8 @@ pub struct Setting {
     pub leaked: u32,
     /// Once everything is healed a client of the primary does so, and another primary has to follow.
     pub leaks_at_the_end: bool,
+    /// How long a reservation may stay unpublished, in nanoseconds: longer than any client keeps one that comes back to it.
+    pub reservation_ns: u64,
     /// Of 256 reads of a disk so many give fewer bytes than they are asked for.
     pub reads_cut: u8,
     /// The system writes dirty pages and names on its own, in any order.
@@ -232,7 +238,7 @@ impl Setting {
             85..97 => random.range(450 * MS, 1_000 * MS),
             _ => random.range(1_500 * MS, 3_000 * MS),
         };
-        Setting {
+        let mut setting = Setting {
             members,
             replicated_allowed,
             limits,
@@ -258,7 +264,12 @@ impl Setting {
                 _ => None,
             },
             drift_millionths: pick(&mut random, &[0, 1_000, 50_000]),
+            reservation_ns: PATIENT,
+        };
+        if setting.leaks_at_the_end && random.percent(50) {
+            setting.reservation_ns = IMPATIENT;
         }
+        setting
     }
 }
 

@@ -9,6 +9,7 @@ mod fuzz;
 mod graph;
 mod layout;
 mod no_std;
+mod planted;
 mod sim;
 mod sweep;
 
@@ -46,6 +47,11 @@ pub(crate) const ALL: &[Step] = &[
         name: "sim",
         about: "seeds of the simulator, and that they met every fault and step",
         run: sim::run,
+    },
+    Step {
+        name: "planted",
+        about: "each bug on purpose is found by the simulator near its seed, and nothing without it",
+        run: planted::run,
     },
     Step {
         name: "sweep",

@@ -180,8 +180,8 @@ impl World {
         Some(reservation.publish())
     }
 
-    /// A client of the one primary reserves and never publishes. How many tenures there were before.
-    pub(crate) fn leak_on_primary(&mut self) -> Option<u64> {
+    /// A client of the one primary reserves and never publishes. That primary, and how many tenures there were before.
+    pub(crate) fn leak_on_primary(&mut self) -> Option<(usize, u64)> {
         // The others must be enough to do without it.
         let whole = self.members.iter().filter(|member| !member.is_emptied).count();
         if whole - 1 < self.members.len() / 2 + 1 {
@@ -194,7 +194,12 @@ impl World {
         self.mark(Mark::ReservationLeaked);
         self.say(format_args!("a client of m{at} never publishes"));
         self.wake(at);
-        Some(self.oracle.tenures())
+        Some((at, self.oracle.tenures()))
+    }
+
+    /// Whether appends are let in at this member.
+    pub(crate) fn is_leading(&self, at: usize) -> bool {
+        self.members[at].log.is_some()
     }
 
     /// Another primary has followed.

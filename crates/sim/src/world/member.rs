@@ -323,7 +323,7 @@ impl World {
             config,
             level: Level::Durable,
             retention_bytes: self.setting.retention_bytes,
-            reservation_limit: Duration::from_secs(5),
+            reservation_limit: Duration::from_nanos(self.setting.reservation_ns),
             full_disk_limit: Duration::from_millis(500),
             scrub_bytes_per_second: 16 << 20,
             logger: if self.trace.is_kept() {

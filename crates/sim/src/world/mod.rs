@@ -97,7 +97,7 @@ pub(crate) struct World {
     pub(crate) coverage: Coverage,
     pub(crate) violation: Option<Violation>,
     random: Random,
-    setting: Setting,
+    pub(crate) setting: Setting,
     fabric: FabricNet,
     queue: BinaryHeap<Reverse<Scheduled>>,
     order: u64,
