@@ -10,6 +10,7 @@
 //! * `cargo xtask chaos` runs a group of processes under random faults.
 //! * `cargo xtask worlds` goes through small worlds of the engine, whole ([`worlds`]).
 //! * `cargo xtask sim` runs the simulator ([`steps`] has its step).
+//! * `cargo xtask planted` plants bugs and looks for them with the simulator ([`steps`] has its step).
 //! * `cargo xtask sweep` crashes the store ([`steps`] has its step).
 //!
 //! Nothing here links against the other crates of the workspace: they are driven from outside, as a user would.
