@@ -314,6 +314,11 @@ impl MetricsSnapshot {
             ("scrubbed_bytes_total", "Bytes of cold segments checked.", self.scrub.bytes),
             ("scrub_passes_total", "Full passes over what was cold.", self.scrub.passes),
             ("scrub_failures_total", "Pieces that could not be read.", self.scrub.failures),
+            (
+                "scrub_passed_over_total",
+                "Times the rest of a segment could not be read.",
+                self.scrub.passed_over,
+            ),
             ("damage_found_total", "Damaged ranges found.", self.scrub.damage_found),
             ("damage_repaired_total", "Times a member was whole again.", self.scrub.damage_repaired),
         ];

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use windlass_log::Lsn;
+use windlass_log::{Geometry, Lsn};
 use windlass_store::ScrubPlace;
 
 use crate::metrics::Counter;
@@ -30,11 +30,29 @@ pub(crate) struct Pace {
     due_at: u64,
     /// A failure was told of in this pass.
     has_failed: bool,
+    /// Where the last piece could not be read.
+    failed_at: Option<Lsn>,
+}
+
+/// What a piece that could not be read leads to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Failed {
+    /// It is read again later. Whether it is the first failure of this pass.
+    Later { is_first: bool },
+    /// It is the second failure there: the rest of the segment is left to the next pass, and this one goes on behind it.
+    PassedOver { from: Lsn, to: Lsn },
 }
 
 impl Pace {
     pub(crate) fn new(bytes_per_second: u64) -> Pace {
-        Pace { bytes_per_second, place: ScrubPlace::new(Lsn(0)), bytes: 0, due_at: 0, has_failed: false }
+        Pace {
+            bytes_per_second,
+            place: ScrubPlace::new(Lsn(0)),
+            bytes: 0,
+            due_at: 0,
+            has_failed: false,
+            failed_at: None,
+        }
     }
 
     pub(crate) fn due_at(&self) -> Option<u64> {
@@ -65,7 +83,7 @@ impl Pace {
     pub(crate) fn ended(&mut self, now: u64, bytes: u64) -> bool {
         let is_pass = self.bytes + bytes > 0;
         self.place = ScrubPlace::new(Lsn(0));
-        (self.bytes, self.has_failed) = (0, false);
+        (self.bytes, self.has_failed, self.failed_at) = (0, false, None);
         self.due_at = now + self.pause_ns(bytes).max(PAUSE_NS);
         is_pass
     }
@@ -73,10 +91,24 @@ impl Pace {
     /// The log is another than it was: what is known of it is forgotten, and the pass begins again.
     pub(crate) fn restart(&mut self) {
         self.place = ScrubPlace::new(Lsn(0));
+        self.failed_at = None;
     }
 
-    /// It can't be read: later again. Whether it is the first time in this pass.
-    pub(crate) fn failed(&mut self, now: u64) -> bool {
+    /// The piece that [`Pace::next`] gave can't be read: later again, and after the second time at the same place the pass goes on at the next segment.
+    /// One bad sector does not keep what lies behind it from being checked.
+    pub(crate) fn failed(&mut self, now: u64, geometry: Geometry) -> Failed {
+        let from = self.place.lsn();
+        if self.failed_at.replace(from) != Some(from) {
+            let is_first = self.delay(now);
+            return Failed::Later { is_first };
+        }
+        let to = geometry.first_record(geometry.segment_of(geometry.normalize(from)) + 1);
+        self.read(now, ScrubPlace::new(to), 0);
+        Failed::PassedOver { from, to }
+    }
+
+    /// Something beside the pass can't be read: the pass waits as well, where it is. Whether it is the first failure of this pass.
+    pub(crate) fn delay(&mut self, now: u64) -> bool {
         self.due_at = now + FAILED_NS;
         !std::mem::replace(&mut self.has_failed, true)
     }
@@ -93,6 +125,7 @@ pub(crate) struct ScrubMeters {
     pub(crate) bytes: Counter,
     pub(crate) passes: Counter,
     pub(crate) failures: Counter,
+    pub(crate) passed_over: Counter,
     pub(crate) damage_found: Counter,
     pub(crate) damage_repaired: Counter,
     passed_at: Mutex<Option<Instant>>,
@@ -104,12 +137,14 @@ pub(crate) struct ScrubMeters {
 pub struct ScrubMetrics {
     /// Bytes that were checked.
     pub bytes: u64,
-    /// Full passes over everything that was cold.
+    /// Passes over everything that was cold, but for what could not be read: `passed_over`.
     pub passes: u64,
     /// How long ago the last one ended, if there was one.
     pub since_pass: Option<Duration>,
     /// Pieces that could not be read: the medium answered with an error.
     pub failures: u64,
+    /// Times that a pass left the rest of a segment out, because it could not be read twice in a row. The next pass tries again.
+    pub passed_over: u64,
     /// Damaged ranges found: by the opening, by readers, by scrubbing.
     pub damage_found: u64,
     /// Times that a member of a group was whole again after damage.
@@ -129,6 +164,7 @@ impl ScrubMeters {
             passes: self.passes.value(),
             since_pass: passed_at.map(|at| at.elapsed()),
             failures: self.failures.value(),
+            passed_over: self.passed_over.value(),
             damage_found: self.damage_found.value(),
             damage_repaired: self.damage_repaired.value(),
         }
@@ -146,6 +182,35 @@ mod tests {
         pace.restart();
         // The chain that was known at 300,000 is of what was there before.
         assert_eq!(pace.next(1_000_000_000, Lsn(4096)).unwrap().0, ScrubPlace::new(Lsn(4096)));
+    }
+
+    #[test]
+    fn a_pass_goes_on_behind_a_segment_that_fails_twice_and_comes_back_to_it_kind_7() {
+        let (geometry, mut pace) = (Geometry::new(64 << 10).unwrap(), Pace::new(1 << 20));
+        let at = |lsn| ScrubPlace::new(Lsn(lsn));
+        let mut now = 0;
+        for _pass in 0..2 {
+            pace.read(now, at(70_000), 100);
+            assert_eq!(pace.failed(now, geometry), Failed::Later { is_first: true });
+            assert_eq!(pace.next(now + FAILED_NS - 1, Lsn(4096)), None, "left alone for a while");
+            now += FAILED_NS;
+            assert_eq!(pace.next(now, Lsn(4096)).unwrap().0, at(70_000));
+            let to = Lsn((128 << 10) + 4096);
+            assert_eq!(pace.failed(now, geometry), Failed::PassedOver { from: Lsn(70_000), to });
+            now += SECOND_NS;
+            assert_eq!(pace.next(now, Lsn(4096)).unwrap().0, ScrubPlace::new(to), "no chain is known there");
+            // Each place has its two trials, and is told of once.
+            assert_eq!(pace.failed(now, geometry), Failed::Later { is_first: false });
+            pace.read(now, at(200_000), 100);
+            assert_eq!(pace.failed(now, geometry), Failed::Later { is_first: false });
+            // What somebody else looks at counts for no place.
+            assert!(!pace.delay(now));
+            now += FAILED_NS;
+            assert_eq!(pace.next(now, Lsn(4096)).unwrap().0, at(200_000));
+            assert!(pace.ended(now, 0));
+            now += SECOND_NS;
+            assert_eq!(pace.next(now, Lsn(4096)).unwrap().0, at(4096));
+        }
     }
 
     #[test]

@@ -120,6 +120,8 @@ struct State {
     reads_cut: u8,
     preads: u64,
     reads_short: u64,
+    /// Sectors of files that the medium does not give.
+    spoilt: BTreeSet<(u64, u64)>,
 }
 
 /// Holds flushes up until it is dropped: [`TestDisk::hold_syncs`].
@@ -197,6 +199,7 @@ impl TestDisk {
                 reads_cut: 0,
                 preads: 0,
                 reads_short: 0,
+                spoilt: BTreeSet::new(),
             })),
         }
     }
@@ -416,6 +419,22 @@ impl TestDisk {
         inode.durable[index(offset)] ^= mask;
     }
 
+    /// From here on whatever reads the sector of this byte of a file is answered `IO`, each time.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such file.
+    pub fn spoil(&self, name: &str, offset: u64) {
+        let mut state = self.state();
+        let number = state.names[name];
+        state.spoilt.insert((number, offset / SECTOR));
+    }
+
+    /// What was spoilt can be read again.
+    pub fn unspoil(&self) {
+        self.state().spoilt.clear();
+    }
+
     /// Removes a file behind everybody's back, durably.
     pub fn remove_file(&self, name: &str) {
         let mut state = self.state();
@@ -452,6 +471,10 @@ impl State {
 
     /// What one `pread` gives: now and then less than it is asked for, or the word that it was interrupted.
     fn pread(&mut self, number: u64, piece: &mut [u8], offset: u64) -> Result<usize, Errno> {
+        let sectors = offset / SECTOR..(offset + piece.len() as u64).div_ceil(SECTOR);
+        if self.spoilt.range((number, sectors.start)..(number, sectors.end)).next().is_some() {
+            return Err(Errno::IO);
+        }
         let inode = &self.inodes[&number];
         let mut count = index(inode.live_len.saturating_sub(offset)).min(piece.len());
         if self.reads_cut > 0 {

@@ -23,7 +23,7 @@ use super::resend::Resend;
 use super::{Driver, DriverEvent};
 use crate::clock::Clock;
 use crate::control::ControlPlane;
-use crate::scrub::Pace;
+use crate::scrub::{Failed, Pace};
 
 /// Places to look at that are remembered: a reader that meets damage comes again.
 const LOOKS_MAX: usize = 16;
@@ -169,9 +169,22 @@ where
             }
             Err(error) => {
                 self.meters.scrub.failures.add(1);
-                if self.scrubber.pace.failed(now) {
-                    warn!(self.options.logger, "a part of the log can't be read from the medium: is its disk failing? replace it before more members are hit";
-                        "cause" => %error);
+                let failed = if is_pass {
+                    self.scrubber.pace.failed(now, self.local.geometry())
+                } else {
+                    Failed::Later { is_first: self.scrubber.pace.delay(now) }
+                };
+                match failed {
+                    Failed::Later { is_first: false } => {}
+                    Failed::Later { is_first: true } => {
+                        warn!(self.options.logger, "a part of the log can't be read from the medium: is its disk failing? replace it before more members are hit";
+                            "cause" => %error);
+                    }
+                    Failed::PassedOver { from, to } => {
+                        self.meters.scrub.passed_over.add(1);
+                        warn!(self.options.logger, "a part of the log can't be read from the medium, again: the rest of its segment is not checked in this pass; replace the disk";
+                            "lsn" => %from, "to" => %to, "cause" => %error);
+                    }
                 }
             }
         }

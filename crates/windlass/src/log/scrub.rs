@@ -9,7 +9,7 @@ use windlass_store::{Damage, ScrubPlace, Scrubbed};
 use super::Log;
 use super::shared::{Shared, locked};
 use crate::driver::nanos;
-use crate::scrub::Pace;
+use crate::scrub::{Failed, Pace};
 
 /// Damaged ranges that are remembered.
 const DAMAGE_MAX: usize = 64;
@@ -84,9 +84,17 @@ impl Shared {
             }
             Err(error) => {
                 meters.failures.add(1);
-                if state.pace.failed(now) {
-                    warn!(self.logger, "a part of the log can't be read from the medium: is its disk failing? copy the log elsewhere";
-                        "cause" => %error);
+                match state.pace.failed(now, self.media.geometry()) {
+                    Failed::Later { is_first: false } => {}
+                    Failed::Later { is_first: true } => {
+                        warn!(self.logger, "a part of the log can't be read from the medium: is its disk failing? copy the log elsewhere";
+                            "cause" => %error);
+                    }
+                    Failed::PassedOver { from, to } => {
+                        meters.passed_over.add(1);
+                        warn!(self.logger, "a part of the log can't be read from the medium, again: the rest of its segment is not checked in this pass; copy the log elsewhere";
+                            "lsn" => %from, "to" => %to, "cause" => %error);
+                    }
                 }
             }
         }
@@ -143,9 +151,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn what_rots_in_a_cold_segment_of_a_lone_log_is_told_once_with_its_place() {
-        let (disk, clock) = (TestDisk::new(), Hand::default());
+    /// A log of some segments, and the starts of its records.
+    fn filled(disk: &TestDisk, clock: &Hand) -> (Log, Vec<windlass_log::Lsn>) {
         let around = Surroundings { boot_id: [1; 16], incarnation: 1 };
         let place =
             Place { disk: disk.clone(), around, log_id: LogId([3; 16]), clock: Box::new(clock.clone()) };
@@ -162,18 +169,52 @@ mod tests {
             }
         }
         let _committed = log.commit_blocking(log.info().tail, Level::Local).unwrap();
-        let pass = |log: &Log| {
-            let before = log.metrics().scrub.passes;
-            for _ in 0..10_000 {
-                if log.metrics().scrub.passes > before {
-                    return;
-                }
-                log.step_scrub();
-                clock.0.fetch_add(100_000_000, Ordering::Relaxed);
+        (log, starts)
+    }
+
+    /// Steps until a pass has ended.
+    fn pass(log: &Log, clock: &Hand) {
+        let before = log.metrics().scrub.passes;
+        for _ in 0..10_000 {
+            if log.metrics().scrub.passes > before {
+                return;
             }
-            panic!("no pass ends: {:?}", log.metrics().scrub);
-        };
-        pass(&log);
+            log.step_scrub();
+            clock.0.fetch_add(100_000_000, Ordering::Relaxed);
+        }
+        panic!("no pass ends: {:?}", log.metrics().scrub);
+    }
+
+    #[test]
+    fn a_bad_sector_keeps_nothing_behind_it_from_being_checked_kind_7() {
+        let (disk, clock) = (TestDisk::new(), Hand::default());
+        let (log, starts) = filled(&disk, &clock);
+        let file = |lsn: windlass_log::Lsn| format!("{:016x}.segment", lsn.0 >> 16 << 16);
+        let (bad, hurt) = (starts[70], starts[200]);
+        assert!(bad.0 >> 16 < hurt.0 >> 16, "segments of their own");
+        disk.spoil(&file(bad), bad.0 % (64 << 10));
+        pass(&log, &clock);
+        let first = log.metrics().scrub;
+        assert!(log.damage().is_empty(), "what can't be read is no damage");
+        assert_eq!((first.failures, first.passed_over), (2, 1), "{first:?}");
+        disk.rot(&file(hurt), hurt.0 % (64 << 10) + 500, 1);
+        pass(&log, &clock);
+        assert_eq!(log.damage().iter().map(|damage| damage.start).collect::<Vec<_>>(), [hurt]);
+        assert_eq!(log.metrics().scrub.passed_over, 2, "each pass comes back to it");
+        assert!(log.metrics().to_prometheus("").contains("windlass_scrub_passed_over_total 2\n"));
+        disk.unspoil();
+        let before = log.metrics().scrub;
+        pass(&log, &clock);
+        let after = log.metrics().scrub;
+        assert_eq!((after.failures, after.passed_over), (before.failures, 2));
+        assert!(after.bytes - before.bytes > first.bytes, "all of it: {after:?}");
+    }
+
+    #[test]
+    fn what_rots_in_a_cold_segment_of_a_lone_log_is_told_once_with_its_place() {
+        let (disk, clock) = (TestDisk::new(), Hand::default());
+        let (log, starts) = filled(&disk, &clock);
+        pass(&log, &clock);
         let whole = log.metrics().scrub;
         assert!(
             log.damage().is_empty() && whole.damage_found == 0 && whole.since_pass.is_some(),
@@ -182,8 +223,8 @@ mod tests {
         assert!(whole.bytes > 3 * (60 << 10), "{whole:?}");
         let hurt = starts[100];
         disk.rot(&format!("{:016x}.segment", hurt.0 >> 16 << 16), hurt.0 % (64 << 10) + 500, 1);
-        pass(&log);
-        pass(&log);
+        pass(&log, &clock);
+        pass(&log, &clock);
         let damage = log.damage();
         assert_eq!((damage.len(), damage[0].start, damage[0].end), (1, hurt, starts[101]), "{damage:?}");
         assert_eq!(log.metrics().scrub.damage_found, 1, "told once");
