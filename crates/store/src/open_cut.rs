@@ -81,18 +81,7 @@ impl<D: Disk> Store<D> {
 }
 
 /// Cuts a log that nobody has open. The caller holds its lock.
-pub(crate) fn cut_locked<D: Disk>(disk: &D, options: &Options, lsn: Lsn) -> Result<(), OpenError> {
-    cut_closed(disk, options, lsn).map_err(|error| match error {
-        OpenCutError::Open(error) => error,
-        // Of a lone log, at a place where a scan has stopped.
-        OpenCutError::Member { .. }
-        | OpenCutError::Trimmed { .. }
-        | OpenCutError::InsideRecord { .. }
-        | OpenCutError::Beyond { .. } => unreachable!("the repair has looked: {error}"),
-    })
-}
-
-fn cut_closed<D: Disk>(disk: &D, options: &Options, lsn: Lsn) -> Result<(), OpenCutError> {
+pub(crate) fn cut_closed<D: Disk>(disk: &D, options: &Options, lsn: Lsn) -> Result<(), OpenCutError> {
     let folder = || disk.path().to_path_buf();
     folder::check_filesystem(disk, options.unsafe_filesystem)
         .map_err(OpenError::from)?

@@ -2,15 +2,17 @@
 //! is made to speak of what is there now.
 
 use std::ops::Range;
+use std::path::Path;
 
 use windlass_log::{
-    Chain, FEATURES_KNOWN, Geometry, HEADER_BYTES, Lag, LogId, Lsn, RecordHeader, RecordKind,
+    Chain, FEATURES_KNOWN, Geometry, HEADER_BYTES, Lag, LogId, Lsn, RECORD_ALIGN, RecordHeader, RecordKind,
     SEGMENT_START_BYTES, Salt, Scan, ScanError, SegmentHeader, Shape, Step, Superblock,
 };
 
 use super::{RepairError, sync};
 use crate::disk::{Access, Disk, DiskFile, Errno};
 use crate::error::{At, DiskCall, DiskError};
+use crate::folder;
 use crate::image::Files;
 use crate::names;
 use crate::prepare::write_header;
@@ -41,6 +43,31 @@ impl Fill {
         now.generation == self.generation
             || (has_cut && now.generation.checked_sub(1) == Some(self.generation))
     }
+
+    /// Whether a repair of this log can have given such orders: what they name lies in the log, at places where records are.
+    pub(super) fn fits<D: Disk>(
+        &self,
+        disk: &D,
+        now: &Superblock,
+        geometry: Geometry,
+    ) -> Result<bool, DiskError> {
+        let segments = folder::list(disk)?.segments;
+        let is_place = |lsn: Lsn| {
+            lsn >= now.trimmed
+                && lsn.0 < u64::MAX - 2 * geometry.segment_bytes()
+                && lsn.0.is_multiple_of(RECORD_ALIGN)
+                && geometry.normalize(lsn) == lsn
+        };
+        // A whole record was found at the end of each range.
+        let is_range = |range: &Range<Lsn>| {
+            range.start < range.end
+                && is_place(range.start)
+                && is_place(range.end)
+                && now.history.epoch_at(range.start).is_some()
+                && segments.contains_key(&geometry.base(geometry.segment_of(range.end)))
+        };
+        Ok(self.ranges.iter().all(is_range) && self.cut.into_iter().chain(self.torn).all(is_place))
+    }
 }
 
 pub(super) fn header(geometry: Geometry, log_id: LogId, number: u64) -> SegmentHeader {
@@ -57,9 +84,10 @@ pub(super) fn fill<D: Disk>(
     now: &Superblock,
     geometry: Geometry,
     fill: &Fill,
+    note: &Path,
 ) -> Result<(), RepairError> {
     let Some(first) = fill.ranges.iter().map(|range| range.start).min() else { return Ok(()) };
-    let log = Filler { disk, now, geometry, salt: Salt::new(now.log_id) };
+    let log = Filler { disk, now, geometry, salt: Salt::new(now.log_id), note };
     let mut last = first;
     for range in &fill.ranges {
         log.pad(range)?;
@@ -73,9 +101,16 @@ struct Filler<'a, D: Disk> {
     now: &'a Superblock,
     geometry: Geometry,
     salt: Salt,
+    /// Where the orders are.
+    note: &'a Path,
 }
 
 impl<D: Disk> Filler<'_, D> {
+    /// What is ordered can't be done in this log: no repair has ordered it.
+    fn no_orders(&self) -> RepairError {
+        RepairError::Note { file: self.note.to_path_buf() }
+    }
+
     /// Pads from one whole record to the next.
     fn pad(&self, range: &Range<Lsn>) -> Result<(), RepairError> {
         let geometry = self.geometry;
@@ -145,7 +180,7 @@ impl<D: Disk> Filler<'_, D> {
             done += piece as u64;
         }
         let checksum = hasher.finalize() ^ self.salt.payload_salt(at);
-        let payload = u32::try_from(payload).expect("a segment has at most 4 GiB");
+        let payload = u32::try_from(payload).map_err(|_| self.no_orders())?;
         self.write_record_header(file, name, at, RecordKind::Pad, payload, checksum)
     }
 
@@ -166,7 +201,7 @@ impl<D: Disk> Filler<'_, D> {
         payload_bytes: u32,
         payload_checksum: u32,
     ) -> Result<(), RepairError> {
-        let epoch = self.now.history.epoch_at(lsn).expect("damage lies where the history has an epoch");
+        let epoch = self.now.history.epoch_at(lsn).ok_or_else(|| self.no_orders())?;
         let header = RecordHeader { lsn, epoch, kind, lag: Lag::UNKNOWN, payload_bytes, payload_checksum };
         let bytes = header.encode(&self.salt.key(epoch));
         Ok(file.write_at(&bytes, self.geometry.offset_of(lsn)).at(DiskCall::Write, self.disk.path(), name)?)

@@ -20,7 +20,7 @@ mod survey;
 
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use windlass_log::{HistoryError, Holder, Lsn, Row, SEGMENT_START_BYTES, StopReason, SuperblockEncodeError};
 
@@ -35,7 +35,7 @@ use crate::examine::{Identified, header_of, holder_of, identify};
 use crate::folder;
 use crate::names;
 use crate::open::{BadHeader, OpenError, destroy_torn};
-use crate::open_cut::cut_locked;
+use crate::open_cut::{OpenCutError, cut_closed};
 use crate::open_damaged::is_mendable;
 use crate::options::{Options, UnsafeFilesystem};
 use crate::scrub::{Damage, mend_header};
@@ -144,8 +144,12 @@ pub enum RepairError {
         "the log belongs to a member of a group, whose peers have what it lost: nothing is given up, start the member"
     )]
     Member,
-    /// The quarantine's note of an interrupted repair can't be read: something else has been at it.
-    #[error("{}: not a note of a repair: something else has been at the quarantine", file.display())]
+    /// The quarantine's note of an interrupted repair is not as a repair of this log has written it: it is damaged, or something else has been at it. Nothing is done by it.
+    /// Moved away, the log is as the interrupted repair has left it, and what that has changed is in the quarantine.
+    #[error(
+        "{}: not the orders of a repair of this log: they are damaged, or something else has been at the quarantine. Restore the folder from a copy, \
+         salvage what is readable, or move this file away and see with a dry run what is damaged", file.display()
+    )]
     Note {
         /// The note.
         file: PathBuf,
@@ -280,7 +284,7 @@ fn repair_locked<D: Disk>(
         && let Some(begun) = quarantine::begun(folder)?
     {
         if begun.fill.is_for(&identify(disk, Access::Read, None)?.now) {
-            act(disk, &begun.fill, orders)?;
+            act(disk, &begun.fill, &begun.note, orders)?;
             begun.done(folder)?;
         } else {
             begun.void(folder)?;
@@ -359,7 +363,7 @@ fn repair_locked<D: Disk>(
     for number in &plan.headers {
         mend_header(disk, geometry, *number, fill::header(geometry, now.log_id, *number))?;
     }
-    act(disk, &fill, orders)?;
+    act(disk, &fill, &kept.note(), orders)?;
     kept.done()?;
     let given_up = if gives_up { std::mem::take(&mut repaired.left) } else { Vec::new() };
     let (after, _) = look(disk, &None)?;
@@ -368,8 +372,12 @@ fn repair_locked<D: Disk>(
 }
 
 /// Does what is noted in the quarantine; may be done again.
-fn act<D: Disk>(disk: &D, fill: &Fill, orders: &RepairOrders) -> Result<(), RepairError> {
+fn act<D: Disk>(disk: &D, fill: &Fill, note: &Path, orders: &RepairOrders) -> Result<(), RepairError> {
+    let no_orders = || RepairError::Note { file: note.to_path_buf() };
     let Identified { now, geometry, .. } = identify(disk, Access::Read, None)?;
+    if !fill.fits(disk, &now, geometry)? {
+        return Err(no_orders());
+    }
     for base in &fill.misfits {
         let name = names::segment_at(*base);
         let listed = folder::list(disk)?.segments.get(base).copied();
@@ -378,7 +386,7 @@ fn act<D: Disk>(disk: &D, fill: &Fill, orders: &RepairOrders) -> Result<(), Repa
         }
     }
     disk.sync_folder().at(DiskCall::SyncFolder, disk.path(), "")?;
-    fill::fill(disk, &now, geometry, fill)?;
+    fill::fill(disk, &now, geometry, fill, note)?;
     if let Some(lsn) = fill.torn {
         destroy_torn(disk, geometry, lsn)?;
     }
@@ -386,7 +394,14 @@ fn act<D: Disk>(disk: &D, fill: &Fill, orders: &RepairOrders) -> Result<(), Repa
         && now.history.last().is_none_or(|last| last.start != lsn)
     {
         let options = Options { unsafe_filesystem: orders.unsafe_filesystem, ..Options::default() };
-        cut_locked(disk, &options, lsn)?;
+        cut_closed(disk, &options, lsn).map_err(|error| match error {
+            OpenCutError::Open(error) => RepairError::Open(error),
+            // A repair cuts a lone log alone, at a place where a scan of it has stopped.
+            OpenCutError::Member { .. }
+            | OpenCutError::Trimmed { .. }
+            | OpenCutError::InsideRecord { .. }
+            | OpenCutError::Beyond { .. } => no_orders(),
+        })?;
     }
     Ok(())
 }

@@ -9,6 +9,7 @@
 
 use std::fmt::Write as _;
 use std::ops::Range;
+use std::path::PathBuf;
 
 use windlass_log::{Geometry, Lsn, SEGMENT_HEADER_BYTES};
 
@@ -34,6 +35,8 @@ pub(super) struct Quarantine<'a, D: Disk> {
 pub(super) struct Begun {
     number: u32,
     pub(super) fill: Fill,
+    /// Where the orders are.
+    pub(super) note: PathBuf,
 }
 
 fn begun_name(number: u32) -> String {
@@ -55,18 +58,18 @@ pub(super) fn begun<D: Disk>(folder: &D) -> Result<Option<Begun>, RepairError> {
     let name = begun_name(number);
     let file = folder.open(&name, Access::Read).at(DiskCall::Open, folder.path(), &name)?;
     let len = file.len_bytes().at(DiskCall::Stat, folder.path(), &name)?;
-    let note = || RepairError::Note { file: folder.path().join(&name) };
+    let path = folder.path().join(&name);
+    let note = || RepairError::Note { file: path.clone() };
     let mut bytes = vec![0; usize::try_from(len.min(1 << 20)).map_err(|_| note())?];
     let count = file.read_at(&mut bytes, 0).at(DiskCall::Read, folder.path(), &name)?;
     let text = std::str::from_utf8(&bytes[..count]).map_err(|_| note())?;
     let fill = parse(text).ok_or_else(note)?;
-    Ok(Some(Begun { number, fill }))
+    Ok(Some(Begun { number, fill, note: path }))
 }
 
-/// The orders as lines; the last one is `end`, so that a file that was cut short is none.
+/// The orders as lines; the last one is `end` with the CRC of the lines before it. Only what is byte for byte as [`text_of`] writes it is taken.
 fn parse(text: &str) -> Option<Fill> {
     let mut fill = Fill::default();
-    let mut is_whole = false;
     for line in text.lines() {
         let words: Vec<&str> = line.split(' ').collect();
         let number = |at: usize| words.get(at)?.parse::<u64>().ok();
@@ -76,11 +79,12 @@ fn parse(text: &str) -> Option<Fill> {
             "cut" => fill.cut = Some(Lsn(number(1)?)),
             "misfit" => fill.misfits.push(Lsn(number(1)?)),
             "torn" => fill.torn = Some(Lsn(number(1)?)),
-            "end" => is_whole = true,
+            "end" => {}
             _ => return None,
         }
     }
-    is_whole.then_some(fill)
+    // With that the last line is there, and its CRC is right.
+    (text_of(&fill) == text).then_some(fill)
 }
 
 fn text_of(fill: &Fill) -> String {
@@ -98,7 +102,9 @@ fn text_of(fill: &Fill) -> String {
     if let Some(lsn) = fill.cut {
         let _ = writeln!(text, "cut {}", lsn.0);
     }
-    text + "end\n"
+    let crc = crc32fast::hash(text.as_bytes());
+    let _ = writeln!(text, "end {crc:08x}");
+    text
 }
 
 impl Begun {
@@ -241,6 +247,11 @@ impl<'a, D: Disk> Quarantine<'a, D> {
             self.files.push(name.to_owned());
         }
         Ok(())
+    }
+
+    /// Where the orders are, once they have begun.
+    pub(super) fn note(&self) -> PathBuf {
+        self.folder.path().join(begun_name(self.number))
     }
 
     /// The log is repaired, durably.

@@ -287,3 +287,92 @@ fn orders_of_a_repair_that_was_cut_short_are_void_once_the_log_was_opened_kind_3
         assert!(seen > 0, "orders had begun");
     }
 }
+
+/// A closed log with one damaged record and a damaged end, whose repair was cut short once its orders had begun; their note's name.
+fn cut_short() -> (TestDisk, String) {
+    let (disk, places) = log(200);
+    for number in [30, 199] {
+        let place = places[number].start;
+        disk.flip(&name(place), place.0 % SEGMENT + 40, 1);
+    }
+    let orders = giving_up(&dry(&disk));
+    let note = |disk: &TestDisk| disk.names().into_iter().find(|name| name.ends_with(".begun"));
+    for step in 0.. {
+        let run = disk.copied_in_place();
+        run.stop_at(run.steps() + step);
+        assert!(try_repair(&run, &orders).is_err(), "stopped before its orders had begun");
+        let run = run.after_kill();
+        if let Some(note) = note(&run) {
+            return (run, note);
+        }
+    }
+    unreachable!("a repair ends")
+}
+
+fn assert_no_orders(disk: &TestDisk, what: &str) {
+    let before = contents(disk);
+    let refused = try_repair(disk, &RepairOrders::default());
+    assert!(matches!(refused, Err(RepairError::Note { .. })), "{what}: {refused:?}");
+    assert!(contents(disk) == before, "{what}: nothing is changed");
+}
+
+#[test]
+fn kind_3_orders_with_any_byte_changed_or_missing_are_refused_and_change_nothing() {
+    let (disk, note) = cut_short();
+    let whole = disk.read_file(&note);
+    let text = String::from_utf8(whole.clone()).unwrap();
+    assert!(text.contains("give-up ") && text.contains("\ncut ") && text.contains("\nend "), "{text}");
+    for at in 0..whole.len() {
+        for bit in 0..8 {
+            let mut changed = whole.clone();
+            changed[at] ^= 1 << bit;
+            disk.write_file(&note, &changed);
+            assert_no_orders(&disk, &format!("byte {at}, bit {bit}"));
+        }
+        disk.write_file(&note, &whole[..at]);
+        assert_no_orders(&disk, &format!("{at} bytes"));
+    }
+    disk.write_file(&note, &[&whole[..], b"\n"].concat());
+    assert_no_orders(&disk, "a line more");
+    let dry_run = try_repair(&disk, &RepairOrders { dry_run: true, ..RepairOrders::default() });
+    assert!(matches!(dry_run, Err(RepairError::Note { .. })), "{dry_run:?}");
+    disk.write_file(&note, &whole);
+    assert!(try_repair(&disk, &RepairOrders::default()).unwrap().left.is_empty());
+    assert_eq!(numbers(&disk), without(199, 30..31));
+}
+
+#[test]
+fn kind_3_orders_that_no_repair_of_this_log_gives_are_refused_whatever_their_checksum() {
+    let (disk, places) = log(200);
+    let superblock = windlass_log::Superblock::decode(&disk.read_file("superblock")[..64 << 10]).unwrap();
+    let (inside, whole) = (places[30].start.0 + 8, places[30].start.0);
+    let (far, last) = (1_u64 << 50, u64::MAX);
+    let orders = [
+        format!("give-up {whole} {whole}"),
+        format!("give-up {} {whole}", places[31].start.0),
+        format!("give-up 0 {whole}"),
+        format!("give-up {SEGMENT} {}", SEGMENT + 8192),
+        format!("give-up {} {}", whole + 1, places[31].start.0),
+        format!("give-up {whole} {}", far + 8192),
+        format!("give-up {whole} {}", last - 7),
+        format!("give-up {} {last}", last - 7),
+        "cut 0".to_owned(),
+        format!("cut {inside}"),
+        format!("cut {}", whole + 1),
+        format!("cut {}", far + 8192),
+        format!("cut {}", last - 7),
+        format!("cut {last}"),
+        "torn 0".to_owned(),
+        format!("torn {}", SEGMENT + 8),
+        format!("torn {last}"),
+    ];
+    for order in orders {
+        let text = format!("generation {}\n{order}\n", superblock.generation);
+        let text = format!("{text}end {:08x}\n", crc32fast::hash(text.as_bytes()));
+        disk.write_file("quarantine/0001.begun", text.as_bytes());
+        assert_no_orders(&disk, &order);
+    }
+    disk.remove_file("quarantine/0001.begun");
+    assert!(dry(&disk).findings.is_empty());
+    assert_eq!(numbers(&disk), without(200, 0..0));
+}
