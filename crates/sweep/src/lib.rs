@@ -2,7 +2,7 @@
 //! lost, kept, torn or reordered, and opened again in every mode. An oracle knows what was acknowledged. Recovery is crashed as well.
 //!
 //! * [`Workload`]: what the log does meanwhile; [`Kind`]: what the crash does;
-//! * [`sweep`]: one workload's images; [`Report`]: counts, and what is wrong.
+//! * [`sweep()`]: one workload's images; [`Report`]: counts, and what is wrong.
 #![forbid(unsafe_code)]
 
 mod check;

@@ -121,16 +121,17 @@ fn no_calls() -> BpfProgram {
 
 /// Runs this test program again as the child; the signal that killed it, if one did.
 fn child(kind: &str) -> Result<(), i32> {
-    let status = Command::new(std::env::current_exe().unwrap())
+    let ended = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "the_child_that_makes_no_system_call", "--nocapture"])
         .env(CHILD, kind)
         .output()
-        .unwrap()
-        .status;
+        .unwrap();
+    let status = ended.status;
     match status.signal() {
         Some(signal) => Err(signal),
         None => {
-            assert!(status.success(), "the child failed before it began: {status}");
+            let said = String::from_utf8_lossy(&ended.stderr);
+            assert!(status.success(), "the child failed before it began: {status}: {said}");
             Ok(())
         }
     }

@@ -189,13 +189,17 @@ impl Member {
         Some((superblock.trimmed.0.next_multiple_of(SEGMENT_BYTES), cold))
     }
 
-    /// What was released is not missed; what was had again is whole. Whether it is that since now.
+    /// What was released is not missed, once the member knows; what was had again is whole. Whether it is that since now.
     pub(super) fn forget_rot(&mut self) -> bool {
         let (Some(driver), Some(place)) = (&self.driver, self.rot) else { return false };
         let (store, status) = (driver.store(), driver.status());
+        if status.damaged {
+            // Until a primary has told it what it lacks, it counts for nobody, also where all of that was trimmed.
+            return false;
+        }
         if place < store.trimmed() {
             self.rot = None;
-        } else if !status.damaged && status.tail > place {
+        } else if status.tail > place {
             // Whole all the same: it changed nothing, or was written over before anybody met it.
             let mut reader = store.reader(store.trimmed());
             while let Ok(windlass::store::Read::Record(_)) = reader.next(status.tail) {}
