@@ -224,9 +224,10 @@ fn failure(folder: &Path, error: &RepairError) -> Failure {
         RepairError::NotDamaged { .. } | RepairError::Member | RepairError::Note { .. } => {
             Failure::new(Status::Refused, error)
         }
-        RepairError::History(_) | RepairError::Encode(_) | RepairError::Disk(_) => {
-            Failure::new(Status::System, error)
-        }
+        RepairError::Unreadable { .. }
+        | RepairError::History(_)
+        | RepairError::Encode(_)
+        | RepairError::Disk(_) => Failure::new(Status::System, error),
     }
 }
 

@@ -29,7 +29,7 @@ pub use self::survey::Tally;
 use self::fill::Fill;
 use self::quarantine::Quarantine;
 use self::survey::{Mended, Survey};
-use crate::disk::{Access, Disk, DiskFile, Locked};
+use crate::disk::{Access, Disk, DiskFile, Errno, Locked};
 use crate::error::{At, DiskCall, DiskError};
 use crate::examine::{Identified, header_of, holder_of, identify};
 use crate::folder;
@@ -154,6 +154,20 @@ pub enum RepairError {
         /// The note.
         file: PathBuf,
     },
+    /// The medium answers with an error where the repair has to look, or has to keep what is there. Copy the folder to another disk and repair the copy, or salvage, which reads
+    /// around such places.
+    #[error(
+        "{}: offset {offset}: the medium does not give what is there ({errno}), so nothing is repaired: copy the folder to another disk and repair it there, or read what is \
+         readable into a new log with `windlass log salvage`", file.display()
+    )]
+    Unreadable {
+        /// The file.
+        file: PathBuf,
+        /// Where in it, in bytes: the first page that can't be read.
+        offset: u64,
+        /// What the system answered.
+        errno: Errno,
+    },
     /// The superblock has no room for another epoch.
     #[error(transparent)]
     History(#[from] HistoryError),
@@ -240,7 +254,8 @@ fn look<D: Disk>(disk: &D, quarantine: &Option<D>) -> Result<(Repaired, Plan), R
             misfits.insert(*base);
             continue;
         }
-        match header_of(disk, geometry, number, now.log_id)? {
+        let header = header_of(disk, geometry, number, now.log_id);
+        match header.map_err(|error| unreadable(error, 0))? {
             Ok(()) => {}
             // Ahead of the log, where a header may not have got there.
             Err(BadHeader::Unreadable(windlass_log::SegmentHeaderError::Blank))
@@ -257,7 +272,14 @@ fn look<D: Disk>(disk: &D, quarantine: &Option<D>) -> Result<(Repaired, Plan), R
     let absent = misfits.iter().filter(|base| geometry.offset_of(**base) == 0);
     let absent = absent.map(|base| geometry.segment_of(*base)).collect();
     let mut image = Mended::new(disk, geometry, now.log_id, &absent, &headers, &mut file);
-    let survey = survey::survey(&mut image, &now, geometry, disk.path())?;
+    let survey = match survey::survey(&mut image, &now, geometry, disk.path()) {
+        Ok(survey) => survey,
+        Err(RepairError::Disk(error)) => {
+            let offset = image.failed_at().map_or(0, |lsn| geometry.offset_of(lsn));
+            return Err(unreadable(error, offset));
+        }
+        Err(error) => return Err(error),
+    };
     findings.extend(survey.torn.as_ref().map(|stop| Finding::Torn { lsn: stop.lsn, reason: stop.reason }));
     findings.extend(survey.damage.iter().cloned().map(Finding::Damaged));
     let left = survey.damage.iter().map(|damage| damage.start..damage.end).collect();
@@ -404,6 +426,30 @@ fn act<D: Disk>(disk: &D, fill: &Fill, note: &Path, orders: &RepairOrders) -> Re
         })?;
     }
     Ok(())
+}
+
+/// Reading failed there: what the medium does not give is said so with the way out.
+fn unreadable(error: DiskError, offset: u64) -> RepairError {
+    if error.call == DiskCall::Read && error.errno == Errno::IO {
+        return RepairError::Unreadable { file: error.file, offset, errno: error.errno };
+    }
+    error.into()
+}
+
+/// A stretch of `bytes` from `offset` on can't be read as a whole: the first part of it, by pages, that can't be read.
+fn first_unreadable(offset: u64, bytes: usize, mut is_readable: impl FnMut(u64, &mut [u8]) -> bool) -> u64 {
+    let mut page = [0; 4096];
+    let page_bytes = page.len() as u64;
+    let (mut at, end) = (offset, offset + bytes as u64);
+    while at < end {
+        let next = end.min((at / page_bytes + 1) * page_bytes);
+        let part = usize::try_from(next - at).expect("a page fits memory");
+        if !is_readable(at, &mut page[..part]) {
+            return at;
+        }
+        at = next;
+    }
+    offset
 }
 
 /// Flushes a file of the log.

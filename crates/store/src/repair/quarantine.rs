@@ -13,8 +13,8 @@ use std::path::PathBuf;
 
 use windlass_log::{Geometry, Lsn, SEGMENT_HEADER_BYTES};
 
-use super::RepairError;
 use super::fill::Fill;
+use super::{RepairError, first_unreadable, unreadable};
 use crate::disk::{Access, Disk, DiskFile, Errno};
 use crate::error::{At, DiskCall, DiskError};
 use crate::names;
@@ -134,7 +134,7 @@ impl<'a, D: Disk> Quarantine<'a, D> {
         Ok(Quarantine { log, folder, number, at_s, files: Vec::new(), entries: String::new() })
     }
 
-    /// Copies a part of a file. What is not there any more, or can't be read, is said so in the note.
+    /// Copies a part of a file. What is not there any more is said so in the note.
     pub(super) fn range(
         &mut self,
         name: &str,
@@ -142,12 +142,12 @@ impl<'a, D: Disk> Quarantine<'a, D> {
         bytes: u64,
         lsns: Option<Range<Lsn>>,
         why: &str,
-    ) -> Result<(), DiskError> {
+    ) -> Result<(), RepairError> {
         let copy = format!("{:04}-{name}-{offset:#x}-{bytes}", self.number);
         let copied = match self.log.open(name, Access::Read) {
             Ok(from) => self.copy(&from, name, &copy, offset, bytes)?,
             Err(Errno::NOENT) => 0,
-            Err(errno) => return Err(errno).at(DiskCall::Open, self.log.path(), name),
+            Err(errno) => return Ok(Err(errno).at(DiskCall::Open, self.log.path(), name)?),
         };
         if !self.entries.is_empty() {
             self.entries.push_str(",\n");
@@ -172,7 +172,7 @@ impl<'a, D: Disk> Quarantine<'a, D> {
         geometry: Geometry,
         lsns: Range<Lsn>,
         why: &str,
-    ) -> Result<(), DiskError> {
+    ) -> Result<(), RepairError> {
         let mut at = lsns.start;
         while at < lsns.end {
             let number = geometry.segment_of(at);
@@ -194,18 +194,21 @@ impl<'a, D: Disk> Quarantine<'a, D> {
         copy: &str,
         offset: u64,
         bytes: u64,
-    ) -> Result<u64, DiskError> {
+    ) -> Result<u64, RepairError> {
         let folder = self.folder.path().to_path_buf();
         match self.folder.remove(copy) {
             Ok(()) | Err(Errno::NOENT) => {}
-            Err(errno) => return Err(errno).at(DiskCall::Remove, &folder, copy),
+            Err(errno) => return Ok(Err(errno).at(DiskCall::Remove, &folder, copy)?),
         }
         let to = self.folder.create(copy).at(DiskCall::Create, &folder, copy)?;
         let (mut piece, mut done) = (vec![0; PIECE], 0);
         while done < bytes {
             let want = usize::try_from(bytes - done).map_or(PIECE, |left| left.min(PIECE));
-            let count =
-                from.read_at(&mut piece[..want], offset + done).at(DiskCall::Read, self.log.path(), name)?;
+            let read = from.read_at(&mut piece[..want], offset + done);
+            let count = read.at(DiskCall::Read, self.log.path(), name).map_err(|error| {
+                let is_readable = |at, page: &mut [u8]| from.read_at(page, at).is_ok();
+                unreadable(error, first_unreadable(offset + done, want, is_readable))
+            })?;
             if count == 0 {
                 break;
             }

@@ -8,7 +8,7 @@ use windlass_log::{
     Row, Scan, ScanError, SegmentHeader, Shape, Step, Stop, StopReason, Superblock, judge,
 };
 
-use super::RepairError;
+use super::{RepairError, first_unreadable};
 use crate::disk::Disk;
 use crate::error::DiskError;
 use crate::image::{Files, OpenFile};
@@ -46,6 +46,8 @@ pub(super) struct Mended<'a, D: Disk> {
     log_id: LogId,
     absent: &'a BTreeSet<u64>,
     headers: &'a BTreeSet<u64>,
+    /// Where the last reading that failed did.
+    failed_at: Option<Lsn>,
 }
 
 impl<'a, D: Disk> Mended<'a, D> {
@@ -57,7 +59,12 @@ impl<'a, D: Disk> Mended<'a, D> {
         headers: &'a BTreeSet<u64>,
         open: &'a mut OpenFile<D>,
     ) -> Mended<'a, D> {
-        Mended { files: Files::new(disk, geometry, open), geometry, log_id, absent, headers }
+        let files = Files::new(disk, geometry, open);
+        Mended { files, geometry, log_id, absent, headers, failed_at: None }
+    }
+
+    pub(super) fn failed_at(&self) -> Option<Lsn> {
+        self.failed_at
     }
 }
 
@@ -71,7 +78,14 @@ impl<D: Disk> Image for Mended<'_, D> {
         if self.absent.contains(&number) {
             return Ok(Fetched::Missing);
         }
-        let fetched = self.files.read(lsn, into)?;
+        let fetched = match self.files.read(lsn, into) {
+            Ok(fetched) => fetched,
+            Err(error) => {
+                let is_readable = |at, page: &mut [u8]| self.files.read(Lsn(at), page).is_ok();
+                self.failed_at = Some(Lsn(first_unreadable(lsn.0, into.len(), is_readable)));
+                return Err(error);
+            }
+        };
         if self.geometry.offset_of(lsn) == 0 && self.headers.contains(&number) {
             let header = SegmentHeader {
                 log_id: self.log_id,

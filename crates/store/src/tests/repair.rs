@@ -5,6 +5,7 @@ use std::ops::Range;
 use windlass_log::{Lsn, SEGMENT_BYTES_MIN};
 
 use super::testlog::{TestLog, founding, options};
+use crate::disk::Errno;
 use crate::disk::testing::{Survive, TestDisk};
 use crate::{Finding, Inspection, OpenError, RepairError, RepairOrders, Repaired, Store};
 
@@ -375,4 +376,39 @@ fn kind_3_orders_that_no_repair_of_this_log_gives_are_refused_whatever_their_che
     disk.remove_file("quarantine/0001.begun");
     assert!(dry(&disk).findings.is_empty());
     assert_eq!(numbers(&disk), without(200, 0..0));
+}
+
+/// Where a survey reads, and where the quarantine copies what nobody has surveyed.
+#[test]
+fn kind_7_a_repair_of_what_the_medium_does_not_give_says_where_and_names_salvage() {
+    let (disk, places) = log(200);
+    // Of another length: it is not looked at, only kept.
+    let misfit = format!("{:016x}.segment", 100 * SEGMENT);
+    disk.write_file(&misfit, &vec![7; 200_000]);
+    let record = places[100].start;
+    let cases = [
+        ("a segment's header", name(Lsn(SEGMENT)), 0),
+        ("a record", name(record), record.0 % SEGMENT),
+        ("what is taken out", misfit, 150_000),
+    ];
+    for (what, file, offset) in cases {
+        let run = disk.copied_in_place();
+        run.spoil(&file, offset);
+        let before = contents(&run);
+        let failed = try_repair(&run, &RepairOrders::default()).unwrap_err();
+        let RepairError::Unreadable { file: path, offset: found, errno: Errno::IO } = &failed else {
+            panic!("{what}: {failed}");
+        };
+        assert!(path.ends_with(&file), "{what}: {failed}");
+        assert!(found / 4096 == offset / 4096 && *found <= offset, "{what}: {found} for {offset}");
+        let text = failed.to_string();
+        assert!(text.contains("`windlass log salvage`") && text.contains(&found.to_string()), "{text}");
+        let mut after = contents(&run);
+        after.retain(|(name, _)| !name.starts_with("quarantine/"));
+        assert!(after == before, "{what}: nothing is changed");
+        run.unspoil();
+        let repaired = try_repair(&run, &RepairOrders::default()).unwrap();
+        assert!(repaired.left.is_empty(), "{what}: {repaired:?}");
+        assert_eq!(numbers(&run), without(200, 0..0), "{what}");
+    }
 }
