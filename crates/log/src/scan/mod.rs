@@ -202,6 +202,8 @@ pub struct Scan {
     /// To be cloned: making one asks what the processor can do.
     hasher: crc32fast::Hasher,
     flat: bool,
+    /// Whether the headers of segments are read and must be right.
+    headers: bool,
     buffer: Buffer,
 }
 
@@ -286,8 +288,16 @@ impl Scan {
             clear,
             hasher,
             flat: false,
+            headers: true,
             buffer,
         }
+    }
+
+    /// The same scan, which takes the headers of segments for right: for what lies in a segment whose header is damaged.
+    #[must_use]
+    pub(crate) fn without_headers(mut self) -> Scan {
+        self.headers = false;
+        self
     }
 
     /// The same scan, ending at `until`, a record's end: nothing from there on is looked at.
@@ -486,6 +496,10 @@ impl Scan {
         let base = self.shape.geometry.base(segment);
         let mut bytes = [0; SEGMENT_HEADER];
         fetch(image, base, segment, &mut bytes)?;
+        if !self.headers {
+            self.entered = Some(segment);
+            return Ok(());
+        }
         let found =
             SegmentHeader::decode(&bytes).map_err(|error| StopReason::SegmentHeader { segment, error })?;
         let right = found.log_id == self.shape.log_id
@@ -689,6 +703,7 @@ impl Scan {
                 continue;
             };
             let mut probe = Scan::new(self.shape.clone(), lsn, None).until(self.until).flat();
+            probe.headers = self.headers;
             if matches!(probe.step(image)?, Step::Record(_)) {
                 self.seek(lsn);
                 return Ok(Some(lsn));

@@ -5,7 +5,8 @@
 //!
 //! * the persisted mark of the superblock;
 //! * its clean mark, after a clean close: then everything is below it;
-//! * the durable lag in the header of a whole record behind the stop, if this member wrote that record.
+//! * the durable lag in the header of a whole record behind the stop, if this member wrote that record;
+//! * a whole record in a segment whose header is damaged or blank: the header was flushed before the first record was written.
 //!
 //! From these facts [`Facts::row`] decides: [the decision table](crate::Row) is in one place.
 //!
@@ -169,7 +170,8 @@ struct Behind {
     flushed: Lsn,
 }
 
-/// Looks for whole records behind the stop: in its segment, and on through every segment whose first record is whole. Ends at the first that proves damage.
+/// Looks for whole records behind the stop: in its segment, also where that has lost its header, and on through every segment whose first record is whole. Ends at the
+/// first that proves damage.
 fn look_behind<I: Image>(
     scan: &mut Scan,
     image: &mut I,
@@ -179,10 +181,25 @@ fn look_behind<I: Image>(
     let geometry = scan.shape().geometry;
     let mut behind = Behind::default();
     let mut segment = geometry.segment_of(stop.lsn);
-    scan.seek(geometry.normalize(Lsn(stop.lsn.0 + RECORD_ALIGN)));
+    let is_headless = matches!(
+        (&stop.reason, found(&stop.reason, scan.shape())),
+        (StopReason::SegmentHeader { .. }, Found::NoSegment | Found::BadSegmentHeader)
+    );
+    let mut headless;
+    let scan = if is_headless {
+        headless = Scan::new(scan.shape().clone(), stop.lsn, None).flat().without_headers();
+        &mut headless
+    } else {
+        scan.seek(geometry.normalize(Lsn(stop.lsn.0 + RECORD_ALIGN)));
+        scan
+    };
     loop {
         while let Some(first) = scan.resync(image, segment + 1)? {
             behind.first = behind.first.or(Some(first));
+            if is_headless && segment == geometry.segment_of(stop.lsn) {
+                // At least this far: it is there.
+                behind.flushed = Lsn(first.0 + RECORD_ALIGN);
+            }
             // Looking for the next one is dear, and most often it follows at once.
             while geometry.segment_of(scan.at()) == segment
                 && let Step::Record(Record { header, .. }) = scan.step(image)?

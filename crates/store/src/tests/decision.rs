@@ -477,6 +477,31 @@ fn a_members_log_is_written_again_behind_every_gap_r_11() {
     assert!(twice.rewritten_bytes > starts[399].0 % SEGMENT, "{once} then {twice:?}");
 }
 
+/// No kill takes away a header that was flushed before the first record: whole records in a segment without one are damage, of a log that was killed, too.
+#[test]
+fn records_in_a_segment_whose_header_is_gone_are_damage_and_no_torn_end_kind_11() {
+    for (at, lost) in [(10, 1), (0, 48), (0, 4096)] {
+        for count in [20, 150] {
+            let folder = folder();
+            let (log, starts) = log(&folder, count, 1);
+            drop(log);
+            let case = Case::of(folder);
+            case.superblock(|superblock| (superblock.clean, superblock.persisted) = (None, Lsn(4096)));
+            let last = segment(starts.last().unwrap().0 / SEGMENT);
+            let mut bytes = fs::read(case.path(&last)).unwrap();
+            bytes[at..at + lost].fill(if lost == 1 { 0xff } else { 0 });
+            fs::write(case.path(&last), bytes).unwrap();
+            for mode in [OpenMode::Strict, OpenMode::Tail] {
+                let refused = case.open(mode).unwrap_err();
+                assert_eq!(refused.row(), Some(Row::SegmentLost), "{at} {lost} {count}: {refused}");
+            }
+            let member = case.with_member(4096).open(OpenMode::Tail).unwrap();
+            // A member has it sent again, and counts for nothing of it before.
+            assert!(!member.damage.is_empty(), "{member:?}");
+        }
+    }
+}
+
 #[test]
 fn every_row_is_read_by_salvage_as_the_table_says() {
     for row in Row::all() {
