@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use windlass::control::{ControlEvent, ControlPlane, Frame};
 use windlass::driver::{Done, Driver, DriverEvent, DriverOptions, Executor, Lane, Parts, Work};
 use windlass::engine::{Config, Event, Identity, Input, Limits, Role, StopReason, Timing};
-use windlass::store::disk::Errno;
 use windlass::store::disk::testing::{Call, Survive, TestDisk};
+use windlass::store::disk::{Access, Disk, DiskFile, Errno};
 use windlass::store::{Founding, Options as StoreOptions, Read, Store, Surroundings};
 use windlass::{AppendError, Clock, Epoch, Level, Log, LogId, Lsn, MemberId};
 use windlass_log::{Geometry, RecordKind};
@@ -894,6 +894,38 @@ fn r18_what_is_had_again_behind_damage_is_flushed_before_it_counts() {
     sim.open(at, 2);
     assert_eq!(sim.driver(at).status().tail, tail, "its log ends where it was hurt, at {hurt}");
     sim.is_idle = false;
+    sim.settle();
+    assert!(sim.stopped.is_empty(), "{:?}", sim.stopped);
+}
+
+/// Whose first header is rotten here is checked all the same: what a session sends first begins where the backup's log ends.
+#[test]
+fn r18_a_header_that_rotted_is_not_sent_to_a_backup_that_catches_up() {
+    let (mut sim, primary) = led(15);
+    let at = (primary + 1) % MEMBERS;
+    sim.kill(at, None);
+    sim.until("what it lacks is cold at the primary", |sim| {
+        let store = sim.members[primary].driver.as_ref().unwrap().store();
+        store.cold_end().0 >= 3 * SEGMENT_BYTES
+    });
+    sim.open(at, 1);
+    let hurt = sim.driver(at).status().tail;
+    assert!(hurt.0 > 4096 && hurt.0 < 2 * SEGMENT_BYTES, "its log ends at {hurt}");
+    let segment = format!("{:016x}.segment", hurt.0 / SEGMENT_BYTES * SEGMENT_BYTES);
+    let header = |disk: &TestDisk| {
+        let mut header = [0; 32];
+        let file = disk.open(&segment, Access::Read).unwrap();
+        assert_eq!(file.read_at(&mut header, hurt.0 % SEGMENT_BYTES).unwrap(), header.len());
+        header
+    };
+    sim.members[primary].disk.rot(&segment, hurt.0 % SEGMENT_BYTES + 9, 1);
+    let rotten = header(&sim.members[primary].disk);
+    let damaged = format!("{}: Damaged", sim.members[primary].id);
+    sim.until("the primary finds it", |sim| {
+        assert_ne!(header(&sim.members[at].disk), rotten, "rot was sent");
+        sim.trace.iter().any(|line| line.contains(&damaged))
+    });
+    sim.until("another leads", |sim| sim.primary().is_some_and(|leads| leads != primary));
     sim.settle();
     assert!(sim.stopped.is_empty(), "{:?}", sim.stopped);
 }

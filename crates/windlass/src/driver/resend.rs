@@ -15,10 +15,11 @@ struct Check {
     peer: MemberId,
     session: Session,
     next: Lsn,
-    scan: Scan,
+    /// `None` while nothing is checked: what was sent last was just written, or ended inside a record.
+    scan: Option<Scan>,
 }
 
-/// The checks of the sessions that catch up.
+/// The checks of each peer's newest session.
 #[derive(Debug, Default)]
 pub(super) struct Resend(Vec<Check>);
 
@@ -47,7 +48,11 @@ impl<F: Fabric, D: Disk> Image for Sent<'_, F, D> {
 }
 
 impl Resend {
-    /// Where what is to be sent does not hold, if anywhere. Ranges that begin in the segment of the persisted mark, or behind, are not looked at: they were just written.
+    /// Where what is to be sent does not hold, if anywhere: then everything behind in that session does not, either. Ranges that begin in the segment of
+    /// the persisted mark, or behind, are not looked at: they were just written.
+    ///
+    /// A session's first range begins where the peer's valid log ends, which is a record's end. The bytes here are not asked whether a record
+    /// begins there: the first header may be what is rotten.
     pub(super) fn damage<F: Fabric, D: Disk>(
         &mut self,
         fabric: &F,
@@ -55,37 +60,42 @@ impl Resend {
         (peer, session): (MemberId, Session),
         range: LsnRange,
     ) -> Result<Option<Lsn>, SegmentError> {
-        if range.is_empty() || range.start >= local.store.cold_end() {
-            self.0.retain(|check| check.peer != peer);
+        if range.is_empty() {
             return Ok(None);
         }
-        self.0.retain(|check| check.peer != peer || (check.session == session && check.next == range.start));
-        let at = match self.0.iter().position(|check| check.peer == peer) {
-            Some(at) => at,
-            // A range that begins inside a record is not the first of its session: wait for one that begins with one.
-            None if !local.store.starts_record(range.start).unwrap_or(false) => return Ok(None),
+        self.0.retain(|check| check.peer != peer || check.session == session);
+        let known = self.0.iter().position(|check| check.peer == peer);
+        let at = known.unwrap_or_else(|| {
+            self.0.push(Check { peer, session, next: range.start, scan: None });
+            self.0.len() - 1
+        });
+        let check = &mut self.0[at];
+        let follows = check.next == range.start;
+        check.next = range.end;
+        if range.start >= local.store.cold_end() {
+            check.scan = None;
+            return Ok(None);
+        }
+        let geometry = local.geometry();
+        let scan = match check.scan.take().filter(|_| follows) {
+            Some(scan) => scan,
+            // The persisted mark has overtaken a session that sent what was just written. A range that begins inside a record can't be
+            // checked: wait for one that begins with one.
+            None if known.is_some() && !local.store.starts_record(range.start).unwrap_or(false) => {
+                return Ok(None);
+            }
             None => {
-                let shape = Shape {
-                    geometry: local.geometry(),
-                    log_id: local.log_id(),
-                    history: local.history.clone(),
-                };
-                let scan = Scan::new(shape, range.start, None).flat();
-                self.0.push(Check { peer, session, next: range.start, scan });
-                self.0.len() - 1
+                let shape = Shape { geometry, log_id: local.log_id(), history: local.history.clone() };
+                Scan::new(shape, range.start, None).flat()
             }
         };
-        let geometry = local.geometry();
-        let check = &mut self.0[at];
-        check.next = range.end;
+        let scan = check.scan.insert(scan);
         let mut image = Sent { segments: &mut local.segments, fabric, store: &local.store, geometry };
-        while check.scan.at() < range.end {
-            match check.scan.step(&mut image) {
+        while scan.at() < range.end {
+            match scan.step(&mut image) {
                 Ok(Step::Record(_)) => {}
-                Ok(Step::Stop(stop)) => {
-                    self.0.remove(at);
-                    return Ok(Some(stop.lsn));
-                }
+                // It stands there for whatever else was ordered of this session.
+                Ok(Step::Stop(stop)) => return Ok(Some(stop.lsn)),
                 Err(ScanError::Image { error, .. }) => return Err(error),
                 // A flat scan needs no more than its buffer; without memory what comes is checked by who gets it.
                 Err(ScanError::Memory { .. }) => return Ok(None),
