@@ -286,7 +286,7 @@ pub enum Event {
     },
     /// A handover did not come about; this member's tenure has ended all the same if its log was sealed already.
     HandoverFailed {
-        /// Who was to have it: not streaming, or too slow.
+        /// Who was to have it: no voter, not streaming, or too slow.
         to: MemberId,
     },
     /// The newest configuration of this member's log, or whether it is committed, has changed.

@@ -48,6 +48,7 @@ scenarios! {
     membership_a_configuration_of_a_fetch_that_failed_counts_for_nothing_r20
     membership_a_cut_brings_the_former_configuration_back
     membership_a_learner_catches_up_and_votes
+    membership_a_learner_is_handed_nothing
     membership_a_new_member_leads_nothing_before_it_votes
     membership_a_primary_that_leaves_hands_over
     membership_a_removed_member_disturbs_nobody

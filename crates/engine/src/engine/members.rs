@@ -157,6 +157,12 @@ impl Engine {
         self.core.is_newest_committed()
     }
 
+    /// Whether a member votes in a configuration that counts: who does not is handed nothing over.
+    #[must_use]
+    pub fn is_voter(&self, member: MemberId) -> bool {
+        self.core.is_voter(member)
+    }
+
     /// The other members of the configurations that count, with their addresses.
     #[must_use]
     pub fn members(&self) -> Vec<MemberEntry> {

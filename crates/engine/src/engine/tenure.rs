@@ -412,7 +412,8 @@ impl Engine {
         if tenure.handover.is_some() {
             return;
         }
-        if tenure.peers.get(&to).is_none_or(|peer| !peer.is_streaming()) {
+        // A learner, or a member that has left, would lead nothing.
+        if !self.core.is_voter(to) || tenure.peers.get(&to).is_none_or(|peer| !peer.is_streaming()) {
             return self.core.event(Event::HandoverFailed { to });
         }
         let seal = self.core.token();
@@ -476,10 +477,11 @@ impl Engine {
         }
     }
 
-    /// As primary: the peer that streams and has most on its medium.
+    /// As primary: the peer that votes, streams, and has most on its medium.
     pub(super) fn furthest_peer(&self) -> Option<MemberId> {
-        let streaming = self.tenure.as_ref()?.peers.iter().filter(|(_, peer)| peer.is_streaming());
-        streaming.max_by_key(|(_, peer)| peer.persisted()).map(|(member, _)| *member)
+        let peers = self.tenure.as_ref()?.peers.iter();
+        let heirs = peers.filter(|(member, peer)| peer.is_streaming() && self.core.is_voter(**member));
+        heirs.max_by_key(|(_, peer)| peer.persisted()).map(|(member, _)| *member)
     }
 
     /// Ends the tenure, if there is one: posting and counting stop here, the log is sealed, pending commits end as

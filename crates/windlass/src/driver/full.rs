@@ -32,12 +32,13 @@ impl FullDisk {
     }
 
     /// Who is to take over, if this member's disk has been full for longer than the limit. `ready`: where the last segment ends that is there;
-    /// `granted`: the members that may be written to, and up to where.
+    /// `granted`: the members that may be written to, and up to where; who of them does not `vote` can't take over.
     pub(super) fn heir(
         &mut self,
         is_full: bool,
         ready: Lsn,
         granted: impl Iterator<Item = (MemberId, Lsn)>,
+        votes: impl Fn(MemberId) -> bool,
         now: u64,
     ) -> Option<MemberId> {
         if !is_full {
@@ -48,7 +49,8 @@ impl FullDisk {
         if now < since.saturating_add(self.limit_ns).max(self.again_at) {
             return None;
         }
-        let (heir, _) = granted.filter(|(_, up_to)| *up_to > ready).max_by_key(|(_, up_to)| *up_to)?;
+        let heirs = granted.filter(|(member, up_to)| *up_to > ready && votes(*member));
+        let (heir, _) = heirs.max_by_key(|(_, up_to)| *up_to)?;
         self.again_at = now.saturating_add(self.limit_ns.saturating_mul(u64::from(AGAIN)));
         Some(heir)
     }
@@ -68,7 +70,8 @@ where
         let links = self.sessions.outgoing.iter().filter(|link| link.purpose == Purpose::Replicate);
         let granted = links.filter_map(|link| Some((link.peer, link.granted_to()?)));
         let ready = lead.tenure.handoff.ready();
-        if let Some(to) = self.full_disk.heir(self.local.is_disk_full(), ready, granted, now) {
+        let (is_full, votes) = (self.local.is_disk_full(), |member| self.engine.is_voter(member));
+        if let Some(to) = self.full_disk.heir(is_full, ready, granted, votes, now) {
             warn!(self.options.logger, "the disk is full and {} has room: it is asked to take over", to;
                 "folder" => %self.folder.display());
             self.inputs.push_back(Input::Handover { to });
@@ -82,10 +85,11 @@ mod tests {
 
     const LIMIT: u64 = 1_000;
     const READY: Lsn = Lsn(8_192);
+    const LEARNER: MemberId = MemberId(3);
 
     fn heir(full: &mut FullDisk, is_full: bool, granted: &[(u8, u64)], now: u64) -> Option<u8> {
         let granted = granted.iter().map(|(member, up_to)| (MemberId(*member), Lsn(*up_to)));
-        full.heir(is_full, READY, granted, now).map(|member| member.0)
+        full.heir(is_full, READY, granted, |member| member != LEARNER, now).map(|member| member.0)
     }
 
     #[test]
@@ -107,6 +111,13 @@ mod tests {
         assert_eq!(heir(&mut full, true, &[], 1), None);
         assert_eq!(heir(&mut full, true, &[(1, READY.0), (2, 4_096)], 2), None);
         assert_eq!(heir(&mut full, true, &[(1, READY.0 + 8), (2, 4_096)], 3), Some(1), "as soon as one has");
+    }
+
+    #[test]
+    fn kind_20_nobody_takes_over_who_does_not_vote() {
+        let mut full = FullDisk::new(0);
+        assert_eq!(heir(&mut full, true, &[(LEARNER.0, 20_000)], 1), None);
+        assert_eq!(heir(&mut full, true, &[(LEARNER.0, 20_000), (1, 10_000)], 2), Some(1));
     }
 
     #[test]

@@ -306,7 +306,11 @@ pub(super) fn event(logger: &Logger, event: &Event) {
             );
         }
         Event::HandoverFailed { to } => {
-            warn!(logger, "the handover to {} did not come about: it does not follow, or was too slow", to);
+            warn!(
+                logger,
+                "the handover to {} did not come about: it does not vote, does not follow, or was too slow",
+                to
+            );
         }
         Event::ChangeRefused { reason, .. } => warn!(logger, "a change of the group is refused: {}", reason),
         Event::NotAMember { configuration } => {
