@@ -84,7 +84,7 @@ pub struct Timing {
     pub backoff_ns: u64,
     /// Pending work that has not moved for this long counts as silence.
     pub stall_ns: u64,
-    /// An unanswered message is sent again after this.
+    /// An unanswered message is sent again after this, and a learner's vote proposed again that the log refused.
     pub retry_ns: u64,
     /// Bytes that nobody asked to be durable are flushed after this at the latest.
     pub flush_idle_ns: u64,

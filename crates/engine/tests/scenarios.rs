@@ -49,6 +49,7 @@ scenarios! {
     membership_a_cut_brings_the_former_configuration_back
     membership_a_learner_catches_up_and_votes
     membership_a_learner_is_handed_nothing
+    membership_a_learner_waits_while_the_log_is_full
     membership_a_new_member_leads_nothing_before_it_votes
     membership_a_primary_that_leaves_hands_over
     membership_a_removed_member_disturbs_nobody

@@ -233,9 +233,12 @@ impl Engine {
         self.core.configuration_found(found);
     }
 
+    /// The log is full or sealed: it may take the record later.
     pub(super) fn refused_by_log(&mut self, number: u64) {
+        let propose_at = self.core.now + self.core.config.timing.retry_ns;
         if let Some(tenure) = self.tenure.as_mut().filter(|tenure| tenure.proposed == Some(number)) {
             tenure.proposed = None;
+            tenure.propose_at = propose_at;
         }
     }
 
@@ -362,7 +365,8 @@ impl Engine {
         let core = &self.core;
         let Some(tenure) = &self.tenure else { return };
         let newest = core.newest();
-        let is_quiet = tenure.proposed.is_none() && tenure.handover.is_none() && core.is_newest_committed();
+        let is_idle = tenure.proposed.is_none() && tenure.handover.is_none();
+        let is_quiet = is_idle && core.is_newest_committed() && core.now >= tenure.propose_at;
         let Some(learner) = newest.configuration.learner() else { return };
         if !is_quiet || tenure.start_end.is_none_or(|end| core.durable < end) {
             return;

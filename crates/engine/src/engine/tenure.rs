@@ -33,6 +33,8 @@ pub(super) struct Tenure {
     pub(super) handover: Option<Handover>,
     /// The number of the configuration that is being appended.
     pub(super) proposed: Option<u64>,
+    /// The log refused a configuration: no learner is proposed again before this time.
+    pub(super) propose_at: u64,
 }
 
 #[cfg_attr(feature = "explore", derive(Clone))]
@@ -78,6 +80,7 @@ impl Tenure {
             beats: 0,
             handover: None,
             proposed: None,
+            propose_at: 0,
         }
     }
 }
