@@ -392,9 +392,7 @@ impl Engine {
             Message::Adopted { session, valid_tail, persisted } => {
                 self.adopted(from, session, valid_tail, persisted);
             }
-            Message::SnapshotNeeded { session, valid_tail } => {
-                self.snapshot_needed(from, session, valid_tail)
-            }
+            Message::SnapshotNeeded { session, valid_tail: _ } => self.snapshot_needed(from, session),
             Message::Resync { session } => self.resynced(from, session),
             Message::Alive { epoch, sequence, pending_ns, drained: _ } => {
                 if epoch < promised {

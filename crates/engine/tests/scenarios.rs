@@ -64,6 +64,7 @@ scenarios! {
     r17_a_history_without_bytes_ranks_nothing
     r18_damage_found_while_windows_are_granted
     r18_a_damaged_member_neither_leads_nor_counts
+    r18_a_valid_log_is_not_taken_for_an_acknowledgement
     r18_what_is_whole_behind_damage_is_not_sent_again
     r18_where_all_are_damaged_they_say_so
     r18_a_witness_knows_what_was_acknowledged

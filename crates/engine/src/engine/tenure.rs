@@ -208,7 +208,7 @@ impl Engine {
         }
         if valid_tail < trimmed {
             // Released while the peer was adopting.
-            return self.snapshot_needed(from, session, valid_tail);
+            return self.snapshot_needed(from, session);
         }
         peer.adopted(valid_tail, persisted, now);
         self.set_status(from, PeerStatus::Streaming);
@@ -220,7 +220,8 @@ impl Engine {
         }
     }
 
-    pub(super) fn snapshot_needed(&mut self, from: MemberId, session: Session, valid_tail: Lsn) {
+    /// What the peer has acknowledged stays known as it was: its valid log may go further than what it has flushed, and be another one.
+    pub(super) fn snapshot_needed(&mut self, from: MemberId, session: Session) {
         // Asking costs the peer a superblock save: ask rarely, it speaks up itself once it has the checkpoint.
         let again_at = self.core.now + 16 * self.core.config.timing.suspicion_ns;
         let Some(peer) = self.peer_in(from, session) else { return };
@@ -228,7 +229,6 @@ impl Engine {
             return;
         }
         peer.phase = Phase::NeedsSnapshot { again_at };
-        peer.known = Some(Persisted(valid_tail));
         self.core.push(Command::Disconnect { peer: from, session });
         self.set_status(from, PeerStatus::NeedsSnapshot);
     }
@@ -395,14 +395,14 @@ impl Engine {
         if to <= self.core.state.trimmed {
             return;
         }
-        let below: Vec<(MemberId, Session, Lsn)> = tenure
+        let below: Vec<(MemberId, Session)> = tenure
             .peers
             .iter()
             .filter(|(_, peer)| peer.phase == Phase::Streaming && peer.persisted().0 < to)
-            .map(|(member, peer)| (*member, peer.session, peer.persisted().0))
+            .map(|(member, peer)| (*member, peer.session))
             .collect();
-        for (member, session, valid_tail) in below {
-            self.snapshot_needed(member, session, valid_tail);
+        for (member, session) in below {
+            self.snapshot_needed(member, session);
         }
         self.core.trim(to);
     }
