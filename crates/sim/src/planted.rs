@@ -39,7 +39,7 @@ const KNOWN: &[(Bug, RangeInclusive<u64>)] = &[
     (Bug::R19, 950..=960),
     (Bug::R20, EARLY),
     (Bug::CommitByPlaced, EARLY),
-    (Bug::SkippedDrain, 700..=710),
+    (Bug::SkippedDrain, 3210..=3220),
     (Bug::UncheckedAcknowledgement, EARLY),
     (Bug::ReusedKey, EARLY),
     (Bug::FlushRetried, EARLY),
