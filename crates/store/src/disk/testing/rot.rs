@@ -1,0 +1,47 @@
+//! What goes wrong on the medium of a [`TestDisk`] by itself: bits that change, sectors that can't be read.
+
+use super::{SECTOR, TestDisk, index};
+
+impl TestDisk {
+    /// Flips the bits of `mask` in one byte of a file, durably.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such file or byte.
+    pub fn flip(&self, name: &str, offset: u64, mask: u8) {
+        let mut bytes = self.read_file(name);
+        bytes[index(offset)] ^= mask;
+        self.write_file(name, &bytes);
+    }
+
+    /// Flips the bits of `mask` in one byte of a file that may be open and mapped: on the medium, and in what is cached of it.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such file, or no such byte on the medium.
+    pub fn rot(&self, name: &str, offset: u64, mask: u8) {
+        let mut state = self.state();
+        let number = state.names[name];
+        let inode = state.inodes.get_mut(&number).expect("a name has its file");
+        let mut byte = [0];
+        inode.live.copy_out(offset, &mut byte);
+        inode.live.copy_in(offset, &[byte[0] ^ mask]);
+        inode.durable[index(offset)] ^= mask;
+    }
+
+    /// From here on whatever reads the sector of this byte of a file is answered `IO`, each time.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such file.
+    pub fn spoil(&self, name: &str, offset: u64) {
+        let mut state = self.state();
+        let number = state.names[name];
+        state.spoilt.insert((number, offset / SECTOR));
+    }
+
+    /// What was spoilt can be read again.
+    pub fn unspoil(&self) {
+        self.state().spoilt.clear();
+    }
+}
