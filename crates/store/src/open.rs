@@ -156,7 +156,7 @@ pub enum OpenError {
         /// What is wrong.
         cause: BadHeader,
     },
-    /// The log can't be opened in this mode. [`Row`](windlass_log::Row) and reason say what was found: damage (restore the file from a copy, or salvage what is readable), a file of another log or a later
+    /// The log can't be opened in this mode. [`Row`] and reason say what was found: damage (restore the file from a copy, or salvage what is readable), a file of another log or a later
     /// version (take that away, or open with that version), or in the strict mode a torn end as after a crash (the mode `tail` cuts it off).
     #[error("{}: {} at LSN {}, offset {offset}: {}; the log was on the medium up to LSN {}{}", file.display(), class_text(verdict), verdict.stop.lsn, verdict.stop.reason, verdict.flushed, remedy(verdict))]
     Refused {
