@@ -41,19 +41,7 @@ impl TcpConnection {
         request: &Request<'_, TcpRegion>,
     ) -> Result<(), PostProblem> {
         let Request { id, operation, signalled } = *request;
-        let blank = Posting {
-            id,
-            opcode: Opcode::Write,
-            signalled,
-            kind: RequestKind::Write,
-            address: 0,
-            key: 0,
-            immediate: 0,
-            bytes: 0,
-            region: None,
-            inline: &[],
-            into: None,
-        };
+        let blank = Posting::blank(id, signalled);
         let placed = |to: Remote| (to.address, to.key.0);
         let posting = match operation {
             Operation::Write { source, to } => {

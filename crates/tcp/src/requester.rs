@@ -75,6 +75,25 @@ pub(crate) struct Posting<'a> {
     pub(crate) into: Option<Target>,
 }
 
+impl Posting<'_> {
+    /// A write of nothing to nowhere, to be filled in.
+    pub(crate) fn blank(id: u64, signalled: bool) -> Posting<'static> {
+        Posting {
+            id,
+            opcode: Opcode::Write,
+            signalled,
+            kind: RequestKind::Write,
+            address: 0,
+            key: 0,
+            immediate: 0,
+            bytes: 0,
+            region: None,
+            inline: &[],
+            into: None,
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Requester {
     pub(crate) state: ConnectionState,
@@ -625,30 +644,14 @@ impl Link {
 mod tests {
     use super::*;
 
-    fn posting(signalled: bool) -> Posting<'static> {
-        Posting {
-            id: 1,
-            opcode: Opcode::Write,
-            signalled,
-            kind: RequestKind::Write,
-            address: 0,
-            key: 0,
-            immediate: 0,
-            bytes: 0,
-            region: None,
-            inline: &[],
-            into: None,
-        }
-    }
-
     #[test]
     fn looks_for_an_answer_are_made_while_one_is_due_and_rarely_where_only_a_refusal_can_come() {
         let mut requester = Requester::new(4, 0);
         assert!(!requester.awaits_answer(), "nothing is outstanding");
-        requester.push(posting(false));
+        requester.push(Posting::blank(1, false));
         let looks = (0..10 * LOOK_EVERY).filter(|_| requester.awaits_answer()).count();
         assert_eq!(looks, 10);
-        requester.push(posting(true));
+        requester.push(Posting::blank(1, true));
         assert!((0..10).all(|_| requester.awaits_answer()));
         while requester.pop().is_some() {}
         assert_eq!(requester.awaited, 0);
