@@ -666,7 +666,7 @@ fn a_member_back_with_an_empty_disk_says_by_whom_it_is_kept_out_and_what_to_do_k
         let told = format!("m{lost} is kept out by {}: {why}", others.join(", "));
         let status = String::from_utf8(group.group(&["status"]).stdout).unwrap();
         if status.contains(&told) {
-            assert!(status.contains("join the group as a new member"), "{status}");
+            assert!(status.contains("`windlass group replace`"), "{status}");
             break;
         }
         assert!(Instant::now() < deadline, "{told}\n{status}\n{}", group.said(lost));

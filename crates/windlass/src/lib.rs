@@ -96,8 +96,8 @@ pub use log::{
 pub use metrics::{HistogramSnapshot, MetricsSnapshot};
 #[cfg(feature = "tcp")]
 pub use node::{
-    BarrierError, FabricChoice, Node, NodeCloseError, NodeError, NodeEvent, NodeEvents, NodeInfo,
-    NodeMetrics, NodeOptions, NodeReader, NotPrimary, PumpMode,
+    BarrierError, FabricChoice, Members, Node, NodeChangeError, NodeCloseError, NodeError, NodeEvent,
+    NodeEvents, NodeInfo, NodeMetrics, NodeOptions, NodeReader, NotPrimary, PumpMode,
 };
 pub use options::Options;
 pub use scrub::ScrubMetrics;

@@ -225,6 +225,7 @@ fn failure(error: &windlass::NodeError) -> Failure {
         E::Members { .. } | E::Quorums(_) | E::Geometry(_) | E::Option(_) => Status::Usage,
         E::OtherMember { .. }
         | E::OtherGroup { .. }
+        | E::Founded { .. }
         | E::SegmentBytes { .. }
         | E::Lone { .. }
         | E::Staging { .. }

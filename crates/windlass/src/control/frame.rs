@@ -36,7 +36,7 @@ pub enum Purpose {
 pub enum Exclusion {
     /// The folder was made anew: who comes back with an empty disk has lost what it promised and acknowledged.
     #[error(
-        "this member's folder was made anew (incarnation {found:016x}, the group knows {known:016x}): put its old folder back, or remove this one and join the group as a new member"
+        "this member's folder was made anew (incarnation {found:016x}, the group knows {known:016x}): put its old folder back, or have a new member take its place, with a number and a folder of its own (`windlass group replace`)"
     )]
     OtherDisk {
         /// What the group has met.

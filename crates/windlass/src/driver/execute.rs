@@ -102,6 +102,7 @@ where
                     lead.step_down();
                 }
                 self.log = None;
+                self.port.forget_peers();
                 self.end_lead();
                 self.group_meters.step_downs.add(1);
                 info!(self.options.logger, "this member is no longer primary: {}", reason; "epoch" => %epoch);
@@ -255,15 +256,24 @@ where
                 self.configuration_changed(&configuration, committed);
                 self.events.push_back(DriverEvent::Engine(Event::Configuration { configuration, committed }));
             }
-            event @ (Event::Peer { .. }
-            | Event::ChangeRefused { .. }
-            | Event::NotAMember { .. }
-            | Event::SnapshotNeeded { .. }
-            | Event::HandoverFailed { .. }) => {
-                super::news::event(&self.options.logger, &event);
-                self.events.push_back(DriverEvent::Engine(event));
+            Event::Peer { peer, status } => {
+                self.port.set_peer(peer, status);
+                self.tell(Event::Peer { peer, status });
             }
+            Event::ChangeRefused { change, reason } => {
+                self.change_refused(&change, reason);
+                self.tell(Event::ChangeRefused { change, reason });
+            }
+            event @ (Event::NotAMember { .. }
+            | Event::SnapshotNeeded { .. }
+            | Event::HandoverFailed { .. }) => self.tell(event),
         }
+    }
+
+    /// A line of its own, and an event for whoever listens.
+    fn tell(&mut self, event: Event) {
+        super::news::event(&self.options.logger, &event);
+        self.events.push_back(DriverEvent::Engine(event));
     }
 
     fn count_takeover(&mut self, role: Role, now: u64) {

@@ -21,6 +21,7 @@
 //! reservations and seals), R-13 (a notice is read before its credit goes back), R-16 (nothing of a session that was
 //! disconnected counts).
 
+mod answer;
 mod arrivals;
 mod execute;
 mod executor;
@@ -61,7 +62,9 @@ use windlass_log::{Epoch, Lsn, MemberId};
 use windlass_store::disk::Disk;
 use windlass_store::{Damage, Opened, Store, UpdateError};
 
+pub(crate) use answer::{Asked, question};
 pub use executor::{Done, Executor, InlineExecutor, Lane, Work};
+pub(crate) use members::ChangeFailure;
 pub(crate) use meters::GroupMeters;
 pub use meters::GroupMetrics;
 pub(crate) use port::{Attend, Port, Request};
@@ -254,6 +257,8 @@ pub struct Driver<F: Fabric, D: Disk, C, N, X> {
     unsound: quiet::Unsound,
     /// A configuration that the engine wants in the log, until the log takes it.
     appending: Option<Configuration>,
+    /// A change of the group that somebody waits for.
+    waiting: Option<members::Waiting>,
     full_disk: full::FullDisk,
     scrubber: scrub::Scrubber,
     /// Since when this member is a candidate.
@@ -378,6 +383,7 @@ where
             flush_mean_ns: 0,
             unsound: quiet::Unsound::default(),
             appending: None,
+            waiting: None,
             scrubber: scrub::Scrubber::new(options.scrub_bytes_per_second),
             full_disk: full::FullDisk::new(nanos(options.full_disk_limit)),
             candidate_since: None,
@@ -390,6 +396,8 @@ where
             excluded: BTreeMap::new(),
         };
         driver.opened_damaged(damage);
+        let (newest, committed) = (driver.engine.configuration(), driver.engine.is_configuration_committed());
+        driver.port.set_configuration(newest, committed);
         // Who is to be added to a group knows it by its options alone.
         if !driver.engine.configuration().is_unknown() {
             driver.news.configured(driver.engine.configuration());
@@ -423,6 +431,7 @@ where
             self.execute(command, now);
         }
         self.publish();
+        self.settle_change();
         while let Some(stall) = self.engine.poll_stall() {
             match stall.cause {
                 StallCause::Credits => self.group_meters.credit_stall_ns.record(stall.waited_ns),
@@ -752,6 +761,7 @@ where
                 }
                 Request::Prepare => self.local.look(),
                 Request::Look(lsn) => self.scrubber.look(lsn),
+                Request::Change(change, answer) => self.ask_change(change, answer),
             }
         }
         any

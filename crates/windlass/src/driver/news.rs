@@ -452,7 +452,8 @@ mod tests {
         let said = |by: &str, verb: &str| {
             format!(
                 "{by} {verb} this member out: this member's folder was made anew (incarnation 000000000000000b, the group knows \
-                 000000000000000a): put its old folder back, or remove this one and join the group as a new member"
+                 000000000000000a): put its old folder back, or have a new member take its place, with a number and a folder of its own \
+                 (`windlass group replace`)"
             )
         };
         assert_eq!(lines[..2], [said("m2", "keeps"), said("m3", "keeps")]);

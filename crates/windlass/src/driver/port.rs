@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-use windlass_engine::{Input, Status};
+use windlass_engine::{Change, Configuration, Input, PeerStatus, Status};
 use windlass_log::{Lsn, MemberId};
 
+use super::answer::Answer;
+use super::members::ChangeFailure;
 use crate::commit::{Level, Stopped, Watch};
 use crate::control::Exclusion;
 
@@ -19,6 +21,18 @@ pub(crate) enum Request {
     Prepare,
     /// A reader met damage there.
     Look(Lsn),
+    /// Change the group; answered with the configuration that is committed.
+    Change(Change, Answer<Result<Configuration, ChangeFailure>>),
+}
+
+/// What this member knows of the group.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Known {
+    /// The newest configuration of its log, and whether it is known to be committed.
+    pub(crate) configuration: Configuration,
+    pub(crate) committed: bool,
+    /// As primary: how the others stand, as far as they were told of.
+    pub(crate) peers: BTreeMap<MemberId, PeerStatus>,
 }
 
 /// Who sees to it that the driver is stepped, where several threads may.
@@ -47,6 +61,7 @@ pub(crate) struct Port {
     status: Mutex<Option<Status>>,
     /// Who keeps this member out, and why.
     excluded: Mutex<BTreeMap<MemberId, Exclusion>>,
+    known: Mutex<Known>,
 }
 
 impl std::fmt::Debug for Port {
@@ -73,6 +88,11 @@ impl Port {
             replicated: Mutex::new(Arc::new(Watch::new(durable))),
             status: Mutex::default(),
             excluded: Mutex::default(),
+            known: Mutex::new(Known {
+                configuration: Configuration::unknown(),
+                committed: false,
+                peers: BTreeMap::new(),
+            }),
         }
     }
 
@@ -169,6 +189,10 @@ impl Port {
         locked(&self.requests).push_back(request);
         self.is_asked.store(true, Ordering::Release);
         self.wake();
+        if self.is_stopped() {
+            // It came after the last look at what is asked.
+            self.forget_requests();
+        }
     }
 
     pub(crate) fn take(&self) -> Option<Request> {
@@ -221,6 +245,27 @@ impl Port {
         locked(&self.excluded).iter().map(|(by, exclusion)| (*by, *exclusion)).collect()
     }
 
+    pub(crate) fn set_configuration(&self, configuration: &Configuration, committed: bool) {
+        let mut known = locked(&self.known);
+        known.configuration.clone_from(configuration);
+        known.committed = committed;
+        known.peers.retain(|peer, _| configuration.member(*peer).is_some());
+    }
+
+    /// How a peer stands with this primary.
+    pub(crate) fn set_peer(&self, peer: MemberId, status: PeerStatus) {
+        locked(&self.known).peers.insert(peer, status);
+    }
+
+    /// This member is not primary: it does not know how the others stand.
+    pub(crate) fn forget_peers(&self) {
+        locked(&self.known).peers.clear();
+    }
+
+    pub(crate) fn known(&self) -> Known {
+        locked(&self.known).clone()
+    }
+
     pub(crate) fn status(&self) -> Option<Status> {
         *locked(&self.status)
     }
@@ -229,6 +274,13 @@ impl Port {
     pub(crate) fn stop(&self, why: &Stopped) {
         self.durable.stop(why.clone());
         self.replicated().stop(why.clone());
+        self.forget_requests();
+    }
+
+    /// Who waits for an answer to one is told that none will come.
+    fn forget_requests(&self) {
+        let forgotten = std::mem::take(&mut *locked(&self.requests));
+        drop(forgotten);
     }
 
     /// Whether nobody is served any more.

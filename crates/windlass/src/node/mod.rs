@@ -11,6 +11,7 @@
 mod affinity;
 mod events;
 mod helm;
+mod members;
 mod options;
 mod pump;
 mod read;
@@ -35,6 +36,7 @@ use windlass_store::disk::{Errno, RealDisk};
 use windlass_store::{DiskCall, DiskError, Founding, Store, StoreError};
 
 pub use events::{NodeEvent, NodeEvents};
+pub use members::{Members, NodeChangeError};
 pub use options::{FabricChoice, NodeOptions, PumpMode};
 pub use read::NodeReader;
 
@@ -52,9 +54,9 @@ use crate::metrics::{Meters, MetricsSnapshot};
 /// Why a node was not made or opened.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
-    /// The members don't include this one, or one of them twice, or there are none or too many.
+    /// Neither the members nor those that joined include this one, or one of them is there twice, or the members are none or too many.
     #[error(
-        "{me} is not among the group's members, or they are not 1 to {} different ones: give every member the same list",
+        "{me} is neither among the members that the group began with nor among those that joined it, or the first are not 1 to {}, or a number is there twice: give every member the same list",
         Config::VOTERS_MAX
     )]
     Members {
@@ -76,6 +78,18 @@ pub enum NodeError {
         /// The options': members and quorums.
         expected: String,
         /// The folder's.
+        found: String,
+    },
+    /// The folder was made for a member of a new group, and the options say that this member joins one: it holds nothing of the group's. Remove it,
+    /// and start the member again.
+    #[error(
+        "{} was made for a new group of {found}, and this member is to join one that is there: remove the folder, and start the member again",
+        folder.display()
+    )]
+    Founded {
+        /// The folder.
+        folder: PathBuf,
+        /// The folder's members and quorums.
         found: String,
     },
     /// The folder was made for another member: check the folder and the options.
@@ -167,6 +181,9 @@ fn same_group(folder: &Path, superblock: &Superblock, options: &NodeOptions) -> 
     let state = crate::driver::state::take(superblock, false).map_err(DriverError::Configuration)?;
     let [founding] = state.configurations.as_slice() else { return Ok(()) };
     let (found, expected) = (&founding.configuration, options.founding());
+    if expected.is_unknown() && !found.is_unknown() && founding.end == Lsn(0) {
+        return Err(NodeError::Founded { folder: folder.to_path_buf(), found: group_text(found) });
+    }
     if founding.end > Lsn(0) || found.is_alike(&expected) {
         return Ok(());
     }
@@ -335,7 +352,8 @@ impl std::fmt::Debug for Node {
 }
 
 impl Node {
-    /// Makes a new member in an absent or empty folder and starts it. A member that comes back with an empty folder is another
+    /// Makes a new member in an absent or empty folder and starts it. One that [joins](NodeOptions::joined) knows no configuration, and waits to be
+    /// [added](Node::change); until a primary comes for it, it can be started as often as need be. A member that comes back with an empty folder is another
     /// incarnation, which its peers refuse under the old name (kind 55).
     ///
     /// # Errors
@@ -408,13 +426,12 @@ impl Node {
     /// [`NotPrimary`], with whom to ask.
     pub fn log(&self) -> Result<Log, NotPrimary> {
         let log = self.inner.log().clone();
-        log.ok_or_else(|| {
-            let status = self.status();
-            NotPrimary {
-                role: status.role,
-                primary: status.primary.filter(|primary| *primary != self.member),
-            }
-        })
+        log.ok_or_else(|| self.not_primary())
+    }
+
+    fn not_primary(&self) -> NotPrimary {
+        let status = self.status();
+        NotPrimary { role: status.role, primary: status.primary.filter(|primary| *primary != self.member) }
     }
 
     /// What happens from now on: roles, peers, refusals.

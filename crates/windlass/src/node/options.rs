@@ -40,6 +40,7 @@ pub enum FabricChoice {
 pub struct NodeOptions {
     pub(crate) me: MemberId,
     pub(crate) members: Vec<Member>,
+    pub(crate) joined: Vec<Member>,
     pub(crate) quorums: Quorums,
     pub(crate) log_id: LogId,
     pub(crate) secret: Secret,
@@ -66,13 +67,14 @@ pub struct NodeOptions {
 }
 
 impl NodeOptions {
-    /// Options of member `me` of the group with these members (1 to 15, `me` among them, each with the address of its control
-    /// plane), this log id and this secret. All members are given the same members, log id and secret.
+    /// Options of member `me` of the group that began with these members (1 to 15, each with the address of its control
+    /// plane; `me` is among them, or [joined](NodeOptions::joined)), this log id and this secret. All members are given the same members, log id and secret.
     #[must_use]
     pub fn new(me: MemberId, members: Vec<Member>, log_id: LogId, secret: Secret) -> NodeOptions {
         NodeOptions {
             me,
             members,
+            joined: Vec::new(),
             quorums: Quorums::Majority,
             log_id,
             secret,
@@ -99,6 +101,15 @@ impl NodeOptions {
         }
     }
 
+    /// Members that the group did not begin with: they were [added](crate::Node::change) later, or are to be, under numbers above all that were given
+    /// before. Their addresses, for those who dial them; a member whose own number is among them makes its folder as one that knows
+    /// nothing of the group, and waits to be added. Those that have left may stay. Default: none.
+    #[must_use]
+    pub fn joined(mut self, joined: Vec<Member>) -> NodeOptions {
+        self.joined = joined;
+        self
+    }
+
     /// How many members commit, and how many must promise before another one leads: the same for all members of a new group. Later the log
     /// decides. Default: more than half, for both.
     #[must_use]
@@ -107,8 +118,21 @@ impl NodeOptions {
         self
     }
 
+    /// Whether this member joins a group that is there.
+    pub(crate) fn joins(&self) -> bool {
+        self.joined.iter().any(|member| member.id == self.me)
+    }
+
+    /// All whose addresses are known.
+    pub(crate) fn all_members(&self) -> impl Iterator<Item = &Member> {
+        self.members.iter().chain(&self.joined)
+    }
+
     /// The configuration that a new folder begins with.
     pub(crate) fn founding(&self) -> Configuration {
+        if self.joins() {
+            return Configuration::unknown();
+        }
         let founding = Configuration::founding(self.members.iter().map(|member| member.id));
         // The check of the options comes first.
         let founding = founding.clone().with_quorums(self.quorums).unwrap_or(founding);
@@ -285,7 +309,7 @@ impl NodeOptions {
     }
 
     pub(crate) fn address(&self) -> Option<SocketAddr> {
-        self.members.iter().find(|member| member.id == self.me).map(|member| member.address)
+        self.all_members().find(|member| member.id == self.me).map(|member| member.address)
     }
 
     pub(crate) fn fabric_address(&self, control: IpAddr) -> SocketAddr {

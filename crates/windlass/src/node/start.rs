@@ -23,13 +23,14 @@ use crate::error::OptionError;
 /// What the options must keep, before anything is touched.
 pub(super) fn check(options: &NodeOptions) -> Result<(), NodeError> {
     let me = options.me;
-    let mut ids: Vec<MemberId> = options.members.iter().map(|member| member.id).collect();
+    let mut ids: Vec<MemberId> = options.all_members().map(|member| member.id).collect();
     ids.sort_unstable();
     let are_different = ids.windows(2).all(|pair| pair[0] != pair[1]);
-    if !are_different || !ids.contains(&me) || ids.len() > Config::VOTERS_MAX {
+    let founders = options.members.len();
+    if !are_different || !ids.contains(&me) || !(1..=Config::VOTERS_MAX).contains(&founders) {
         return Err(NodeError::Members { me });
     }
-    options.quorums.check(ids.len())?;
+    options.quorums.check(founders)?;
     let geometry = Geometry::new(options.segment_bytes)?;
     Ok(check_ranges(options, geometry)?)
 }
@@ -164,7 +165,7 @@ fn assemble<F: Fabric>(
     let control = TcpControl::start(
         ControlOptions {
             me: options.me,
-            members: options.members.clone(),
+            members: options.all_members().copied().collect(),
             log_id: options.log_id,
             identity,
             terms: Terms {

@@ -14,6 +14,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) struct Group {
     pub(crate) folder: tempfile::TempDir,
     pub(crate) members: Vec<Member>,
+    /// Those that the group did not begin with; their nodes follow those of the others.
+    pub(crate) joined: Vec<Member>,
     pub(crate) nodes: Vec<Option<Node>>,
     change: Box<dyn Fn(NodeOptions) -> NodeOptions>,
 }
@@ -81,15 +83,29 @@ impl Group {
         let folder = tempfile::tempdir().unwrap();
         let members = members(count);
         let nodes = members.iter().map(|_| None).collect();
-        Group { folder, members, nodes, change: Box::new(change) }
+        Group { folder, members, joined: Vec::new(), nodes, change: Box::new(change) }
     }
 
     pub(crate) fn folder_of(&self, at: usize) -> PathBuf {
         self.folder.path().join(format!("member-{at}"))
     }
 
+    pub(crate) fn id(&self, at: usize) -> MemberId {
+        self.members.iter().chain(&self.joined).nth(at).expect("there is such a member").id
+    }
+
+    /// One more member, which is to join: where it stands among the nodes.
+    pub(crate) fn announce(&mut self) -> usize {
+        let address = members(1)[0].address;
+        let id = MemberId(u8::try_from(self.nodes.len() + 1).unwrap());
+        self.joined.push(Member { id, address });
+        self.nodes.push(None);
+        self.nodes.len() - 1
+    }
+
     pub(crate) fn options(&self, at: usize) -> NodeOptions {
-        let options = NodeOptions::new(self.members[at].id, self.members.clone(), LogId([9; 16]), secret())
+        let options = NodeOptions::new(self.id(at), self.members.clone(), LogId([9; 16]), secret())
+            .joined(self.joined.clone())
             .segment_bytes(1 << 20)
             .backup_retention_bytes(8 << 20)
             .any_filesystem(true)
