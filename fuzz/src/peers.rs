@@ -304,6 +304,7 @@ impl Member {
                 configurations: self.configurations(event),
             },
             10 => Message::Adopted { session, valid_tail: lsn, persisted: Persisted(lsn) },
+            11 if event.number.is_multiple_of(4) => Message::Keep { epoch, from: lsn },
             11 => Message::SnapshotNeeded { session, valid_tail: lsn },
             12 if event.number.is_multiple_of(8) => {
                 Message::NotAMember { configuration: u64::from(event.who & 3) }

@@ -231,6 +231,7 @@ fn messages() -> Seeds {
         ),
         ("adopted", Message::Adopted { session, valid_tail: tail, persisted: Persisted(Lsn(8192)) }),
         ("snapshot-needed", Message::SnapshotNeeded { session, valid_tail: tail }),
+        ("keep", Message::Keep { epoch, from: tail }),
         ("resync", Message::Resync { session }),
         ("alive", Message::Alive { epoch, sequence: 1, pending_ns: 0, drained: tail }),
         ("alive-reply", Message::AliveReply { epoch, sequence: 1 }),

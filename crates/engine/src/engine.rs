@@ -33,6 +33,7 @@ use self::links::Links;
 use self::members::Told;
 use self::peer::Peer;
 use self::snapshot::Reset;
+pub use self::snapshot::{SnapshotNeed, SnapshotState};
 use self::takeover::{Candidacy, Suspicion};
 use self::tenure::{Sealing, Tenure};
 use self::work::{Offer, Request, Work};
@@ -349,6 +350,7 @@ impl Engine {
             Input::FetchFailed { token } => self.fetch_failed(token),
             Input::Trim { to } => self.trim_wanted = self.trim_wanted.max(Some(to)),
             Input::SnapshotInstalled { at } => self.snapshot_installed(at),
+            Input::SnapshotComing { at } => self.snapshot_coming(at),
             Input::Suspect => {
                 if self.candidacy.is_none() && self.sealing.is_none() {
                     self.campaign();
@@ -393,6 +395,7 @@ impl Engine {
                 self.adopted(from, session, valid_tail, persisted);
             }
             Message::SnapshotNeeded { session, valid_tail: _ } => self.snapshot_needed(from, session),
+            Message::Keep { epoch, from: at } => self.keep(from, epoch, at),
             Message::Resync { session } => self.resynced(from, session),
             Message::Alive { epoch, sequence, pending_ns, drained: _ } => {
                 if epoch < promised {

@@ -212,6 +212,12 @@ pub enum Input {
         /// The LSN at which the log goes on: a record end of the primary's log.
         at: Lsn,
     },
+    /// A checkpoint that stands for everything below `at` is on its way to the application, after [`crate::Event::SnapshotNeeded`]: the primary is asked to
+    /// keep its log from there on, within the retention. It does so for 16 times the suspicion timeout; say it again as long as that is so.
+    SnapshotComing {
+        /// The LSN at which the log is to go on.
+        at: Lsn,
+    },
     /// As primary: change the group. What becomes of it is told by [`crate::Event::Configuration`] or [`crate::Event::ChangeRefused`].
     Change(Change),
     /// Become primary if that is possible: an operator or an external elector suspects the primary.

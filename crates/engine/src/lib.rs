@@ -47,7 +47,7 @@ pub use configuration::{
     CONFIGURATION_BYTES_MAX, CONFIGURATION_VERSION, Change, ChangeError, Configuration,
     ConfigurationDecodeError, MemberEntry, QuorumError, Quorums, Standing,
 };
-pub use engine::{Engine, PeerMarks, Status};
+pub use engine::{Engine, PeerMarks, SnapshotNeed, SnapshotState, Status};
 pub use input::Input;
 pub use message::{
     EPOCH_COUNTER_MAX, MESSAGE_BYTES_MAX, MESSAGE_VERSION, Mark, Message, MessageError, Summary, Witness,

@@ -134,6 +134,14 @@ pub enum Message {
         /// What this member has.
         valid_tail: Lsn,
     },
+    /// From a member that needs a checkpoint, which is on its way there: keep the log from `from` on, within the retention, for some time. Said again
+    /// as long as that is so.
+    Keep {
+        /// The tenure.
+        epoch: Epoch,
+        /// Where the log is to go on.
+        from: Lsn,
+    },
     /// Make a new session: this member's log has changed below what it had, or its connection broke.
     Resync {
         /// The session that is no longer good; [`Epoch::NONE`] of attempt 0 if there was none.

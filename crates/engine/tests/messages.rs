@@ -118,6 +118,7 @@ fn message() -> impl Strategy<Value = Message> {
         adopt,
         adopted,
         (session(), lsn()).prop_map(|(session, valid_tail)| Message::SnapshotNeeded { session, valid_tail }),
+        (epoch(), lsn()).prop_map(|(epoch, from)| Message::Keep { epoch, from }),
         session().prop_map(|session| Message::Resync { session }),
         alive,
         (epoch(), any::<u64>()).prop_map(|(epoch, sequence)| Message::AliveReply { epoch, sequence }),

@@ -45,6 +45,8 @@ pub(super) struct Peer {
     /// The highest acknowledgement of persistence in this tenure, and what it may hold for retention. `None` before the
     /// first session.
     pub(super) known: Option<Persisted>,
+    /// Where the log is to go on behind the checkpoint that is on its way to it, and until when it is kept for that.
+    pub(super) keeps: Option<(Lsn, u64)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,6 +84,7 @@ impl Peer {
             status: PeerStatus::Away,
             leaves_at: None,
             known: None,
+            keeps: None,
         }
     }
 

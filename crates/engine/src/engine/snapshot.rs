@@ -1,11 +1,48 @@
 //! A backup whose missing range is released everywhere: the application's checkpoint stands for it, the log starts again.
 
-use windlass_log::Lsn;
+use windlass_log::{Epoch, EpochHistory, Lsn, MemberId};
 
 use super::Engine;
 use super::Status;
-use crate::history::trim;
-use crate::{Command, Event, Persisted, Token};
+use crate::history::{epoch_before, trim};
+use crate::{Command, Event, Message, Persisted, Session, Token};
+
+/// Whether a member's log waits for a checkpoint of the application.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SnapshotState {
+    /// It does not.
+    None,
+    /// It does.
+    Needed {
+        /// The session in which the primary offered what is not enough.
+        session: Session,
+    },
+    /// One is installed, and the log is about to start again behind it.
+    Installing,
+}
+
+/// What a checkpoint must keep to be of use to a member that needs one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SnapshotNeed {
+    /// Who has released what this member lacks.
+    pub primary: MemberId,
+    /// The session in which it offered the rest.
+    pub session: Session,
+    /// The primary's trim point: the checkpoint must reach at least here.
+    pub from: Lsn,
+    /// The primary's tail at that time.
+    pub tail: Lsn,
+    /// The primary's history.
+    pub history: EpochHistory,
+}
+
+impl SnapshotNeed {
+    /// The epoch of the byte just before `at` in the primary's log; `None` where that is not known: below its trim point, or beyond its tail of that time.
+    #[must_use]
+    pub fn epoch_below(&self, at: Lsn) -> Option<Epoch> {
+        (self.from..=self.tail).contains(&at).then(|| epoch_before(&self.history, at))
+    }
+}
 
 /// The log starts again, once the store has done it.
 #[cfg_attr(feature = "explore", derive(Clone))]
@@ -25,6 +62,33 @@ impl Engine {
             let (primary, from) = (offer.primary, offer.trimmed);
             self.core.event(Event::SnapshotNeeded { primary, from });
         }
+    }
+
+    /// A checkpoint is on its way: the primary keeps what comes behind it.
+    pub(super) fn snapshot_coming(&mut self, at: Lsn) {
+        if let Some(offer) = &self.snapshot {
+            let (primary, epoch) = (offer.primary, offer.session.epoch);
+            self.core.send(primary, Message::Keep { epoch, from: at });
+        }
+    }
+
+    /// Whether this member's log waits for a checkpoint of the application.
+    #[must_use]
+    pub fn snapshot_state(&self) -> SnapshotState {
+        let is_used = self.installed.is_some() && (self.snapshot.is_some() || self.asked_for_newer);
+        match &self.snapshot {
+            _ if self.reset.is_some() || is_used => SnapshotState::Installing,
+            Some(offer) => SnapshotState::Needed { session: offer.session },
+            None => SnapshotState::None,
+        }
+    }
+
+    /// What a checkpoint must keep to be of use here; `None` where none is needed.
+    #[must_use]
+    pub fn snapshot_need(&self) -> Option<SnapshotNeed> {
+        let offer = self.snapshot.as_ref()?;
+        let (primary, session, history) = (offer.primary, offer.session, offer.history.clone());
+        Some(SnapshotNeed { primary, session, from: offer.trimmed, tail: offer.tail, history })
     }
 
     /// Starts the log again at the checkpoint, once nothing else is being made durable: the input is kept until then.

@@ -233,6 +233,15 @@ impl Engine {
         self.set_status(from, PeerStatus::NeedsSnapshot);
     }
 
+    /// The checkpoint that a peer needs is on its way.
+    pub(super) fn keep(&mut self, from: MemberId, epoch: Epoch, at: Lsn) {
+        let until = self.core.now + 16 * self.core.config.timing.suspicion_ns;
+        let tenure = self.tenure.as_mut().filter(|tenure| tenure.epoch == epoch);
+        if let Some(peer) = tenure.and_then(|tenure| tenure.peers.get_mut(&from)) {
+            peer.keeps = Some((at, until));
+        }
+    }
+
     /// The peer asks for another session.
     pub(super) fn resynced(&mut self, from: MemberId, session: Session) {
         let Some(tenure) = &self.tenure else { return };
@@ -375,9 +384,12 @@ impl Engine {
         if tenure.start_end.is_none() {
             return;
         }
+        let now = self.core.now;
         let needed = |peer: &Peer| match (peer.phase, peer.known) {
-            // It waits for a checkpoint: the log is not kept for it, beyond what the application keeps.
-            (Phase::NeedsSnapshot { .. }, _) => Lsn(u64::MAX),
+            // It waits for a checkpoint: the log is kept for it from where that ends, once one is on its way.
+            (Phase::NeedsSnapshot { .. }, _) => {
+                peer.keeps.filter(|(_, until)| now < *until).map_or(Lsn(u64::MAX), |(from, _)| from)
+            }
             (Phase::Streaming, _) => peer.persisted().0,
             (Phase::Away { .. } | Phase::Adopting { .. }, Some(known)) => known.0,
             (Phase::Away { .. } | Phase::Adopting { .. }, None) => Lsn(0),

@@ -143,6 +143,7 @@ impl Message {
                 w.kind(14).session(*session).lsn(range.start).lsn(range.end)
             }
             Message::NotAMember { configuration } => w.kind(15).u64(*configuration),
+            Message::Keep { epoch, from } => w.kind(16).epoch(*epoch).lsn(*from),
         };
         debug_assert!(w.bytes.len() <= MESSAGE_BYTES_MAX);
         w.bytes
@@ -194,6 +195,7 @@ impl Message {
             13 => Message::AliveReply { epoch: r.epoch()?, sequence: r.u64()? },
             14 => Message::FetchRequest { session: r.session()?, range: r.range()? },
             15 => Message::NotAMember { configuration: r.u64()? },
+            16 => Message::Keep { epoch: r.epoch()?, from: r.lsn()? },
             found => return Err(MessageError::Kind { found }),
         };
         match bytes.len() - r.at {

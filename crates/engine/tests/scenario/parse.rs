@@ -200,6 +200,7 @@ impl<'a> Words<'a> {
             "fetch_failed" => Input::FetchFailed { token: self.token() },
             "trim" => Input::Trim { to: self.lsn() },
             "installed" => Input::SnapshotInstalled { at: self.lsn() },
+            "coming" => Input::SnapshotComing { at: self.lsn() },
             "suspect" => Input::Suspect,
             "change" => Input::Change(self.change()),
             "found" => Input::ConfigurationFound(self.placed()),
@@ -361,6 +362,7 @@ impl<'a> Words<'a> {
                 Message::Adopted { session, valid_tail, persisted }
             }
             "snapshot_needed" => Message::SnapshotNeeded { session: self.session(), valid_tail: self.lsn() },
+            "keep" => Message::Keep { epoch: self.epoch(), from: self.lsn() },
             "resync" => Message::Resync { session: self.session() },
             "alive" => {
                 let (epoch, sequence) = (self.epoch(), self.number());

@@ -214,6 +214,7 @@ fn message(message: &Message) -> String {
         Message::SnapshotNeeded { session: s, valid_tail } => {
             format!("snapshot_needed {} {valid_tail}", session(*s))
         }
+        Message::Keep { epoch, from } => format!("keep {epoch} {from}"),
         Message::Resync { session: s } => format!("resync {}", session(*s)),
         Message::Alive { epoch, sequence, pending_ns, drained } => {
             format!("alive {epoch} {sequence} drained {drained} pending_ms {}", pending_ns / 1_000_000)

@@ -955,6 +955,7 @@ impl World {
         match event {
             Event::SnapshotNeeded { from, .. } => {
                 self.snapshots += 1;
+                self.schedule_own(MS, at, What::Input(Input::SnapshotComing { at: from }));
                 self.schedule_own(5 * MS, at, What::Input(Input::SnapshotInstalled { at: from }));
             }
             Event::Refused { peer, reason } => panic!("m{at} refuses {peer}: {reason}"),

@@ -106,6 +106,7 @@ impl World {
             | Message::Campaign { .. }
             | Message::Adopt { .. }
             | Message::SnapshotNeeded { .. }
+            | Message::Keep { .. }
             | Message::Resync { .. }
             | Message::Alive { .. }
             | Message::NotAMember { .. }
@@ -139,6 +140,7 @@ impl World {
             | Message::Adopt { .. }
             | Message::Adopted { .. }
             | Message::SnapshotNeeded { .. }
+            | Message::Keep { .. }
             | Message::Alive { .. }
             | Message::AliveReply { .. }
             | Message::NotAMember { .. }

@@ -185,6 +185,10 @@ impl World {
                 self.say(format_args!("m{at} needs a snapshot at {from}"));
                 let life = self.members[at].life;
                 self.plan(2 * MS, What::Snapshot { member: at, life, at: from });
+                if let Some(driver) = &mut self.members[at].driver {
+                    driver.ask(windlass::engine::Input::SnapshotComing { at: from });
+                    self.wake(at);
+                }
             }
             Event::Refused { peer, reason } => {
                 self.mark(Mark::Refused);
