@@ -61,6 +61,20 @@ pub(crate) fn identify<D: Disk>(
     access: Access,
     expected: Option<LogId>,
 ) -> Result<Identified<D>, OpenError> {
+    identify_by(disk, access, expected, superblock::read)
+}
+
+/// As [`identify`], for repair and salvage: what the medium does not give of the superblock counts as zeros.
+pub(crate) fn identify_forgiving<D: Disk>(disk: &D, access: Access) -> Result<Identified<D>, OpenError> {
+    identify_by(disk, access, None, superblock::read_forgiving)
+}
+
+fn identify_by<D: Disk>(
+    disk: &D,
+    access: Access,
+    expected: Option<LogId>,
+    read: impl Fn(&D, &D::File) -> Result<superblock::Copies, DiskError>,
+) -> Result<Identified<D>, OpenError> {
     let folder = || disk.path().to_path_buf();
     let file = match superblock::open(disk, access) {
         Ok(file) => file,
@@ -78,7 +92,7 @@ pub(crate) fn identify<D: Disk>(
         }
         Err(error) => return Err(error.into()),
     };
-    let copies = superblock::read(disk, &file)?;
+    let copies = read(disk, &file)?;
     let newest = copies.newest();
     let now =
         newest.map_err(|cause| OpenError::Superblock { file: disk.path().join(names::SUPERBLOCK), cause })?;

@@ -15,7 +15,7 @@ use crate::disk::{Access, Disk, Locked};
 use crate::error::{At, DiskCall};
 use crate::examine::{self, Identified, judge_folder_visiting};
 use crate::folder;
-use crate::image::{Files, OpenFile};
+use crate::image::{Files, Forgiving, Lacking, OpenFile, Unreadable};
 use crate::names;
 use crate::open::OpenError;
 use crate::read::{RUN_RECORDS, ReadError};
@@ -313,7 +313,7 @@ impl<D: Disk> Inspection<D> {
             inspection: self,
             scan: Scan::new(shape, self.geometry.normalize(from), None),
             file: None,
-            unreadable: None,
+            forgiving: None,
         }
     }
 }
@@ -323,8 +323,8 @@ pub struct Walk<'i, D: Disk> {
     inspection: &'i Inspection<D>,
     scan: Scan,
     file: OpenFile<D>,
-    /// For salvage: what the medium did not give.
-    unreadable: Option<Vec<Range<Lsn>>>,
+    /// For salvage: what the files lack.
+    forgiving: Option<Forgiving>,
 }
 
 impl<D: Disk> std::fmt::Debug for Walk<'_, D> {
@@ -334,16 +334,34 @@ impl<D: Disk> std::fmt::Debug for Walk<'_, D> {
 }
 
 impl<D: Disk> Walk<'_, D> {
-    /// The same walk, for salvage: pages that the medium does not give count as zeros, and are [noted](Self::unreadable).
-    #[must_use]
-    pub fn forgiving(self) -> Self {
-        Walk { unreadable: Some(Vec::new()), ..self }
+    /// The same walk, for salvage: pages that the medium does not give count as zeros and are [noted](Self::unreadable), as does what a file that is cut short lacks; a segment's header
+    /// need not hold, as each record says itself where it belongs; and what is no plain file, or can't be opened, counts as missing.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError::Disk`]: the folder could not be listed.
+    pub fn forgiving(mut self) -> Result<Self, ReadError> {
+        let listing = folder::list(&self.inspection.disk)?;
+        self.forgiving = Some(Forgiving::new(&listing, self.inspection.geometry));
+        self.scan = self.scan.without_headers();
+        Ok(self)
     }
 
-    /// What the medium did not give of a [forgiving](Self::forgiving) walk, in whole pages.
+    /// What the medium did not give of a [forgiving](Self::forgiving) walk.
     #[must_use]
-    pub fn unreadable(&self) -> &[Range<Lsn>] {
-        self.unreadable.as_deref().unwrap_or_default()
+    pub fn unreadable(&self) -> Unreadable {
+        self.forgiving.as_ref().map(|forgiving| forgiving.unreadable.clone()).unwrap_or_default()
+    }
+
+    /// Why a [forgiving](Self::forgiving) walk has stopped there, where what is there is missing in the file.
+    fn explained(&self, stop: Stop) -> Stop {
+        let lacking = self.forgiving.as_ref().and_then(|f| f.lacking(self.inspection.geometry, &stop));
+        match lacking {
+            Some(Lacking::CutOff { segment, .. }) => {
+                Stop { reason: StopReason::SegmentShort { segment }, ..stop }
+            }
+            Some(Lacking::Unreadable { .. }) | None => stop,
+        }
     }
 
     /// Where the next record is looked for.
@@ -360,7 +378,7 @@ impl<D: Disk> Walk<'_, D> {
     pub fn step(&mut self) -> Result<Result<Record<'_>, Stop>, ReadError> {
         self.look()?;
         let mut files = Files::new(&self.inspection.disk, self.inspection.geometry, &mut self.file)
-            .forgiving(self.unreadable.as_mut());
+            .forgiving(self.forgiving.as_mut());
         match self.scan.step(&mut files) {
             Ok(Step::Record(record)) => Ok(Ok(record)),
             Ok(Step::Stop(stop)) => Ok(Err(stop)),
@@ -379,14 +397,14 @@ impl<D: Disk> Walk<'_, D> {
         run.clear();
         self.look()?;
         let mut files = Files::new(&self.inspection.disk, self.inspection.geometry, &mut self.file)
-            .forgiving(self.unreadable.as_mut());
+            .forgiving(self.forgiving.as_mut());
         match self.scan.step_placed(&mut files) {
             Ok(Ok(placed)) => {
                 run.push(placed);
                 self.scan.step_held(RUN_RECORDS - 1, |placed| run.push(placed));
                 Ok(None)
             }
-            Ok(Err(stop)) => Ok(Some(stop)),
+            Ok(Err(stop)) => Ok(Some(self.explained(stop))),
             Err(ScanError::Image { error, .. }) => Err(error.into()),
             Err(ScanError::Memory { lsn, bytes }) => Err(ReadError::Memory { lsn, bytes }),
         }
@@ -423,7 +441,7 @@ impl<D: Disk> Walk<'_, D> {
         let listing = folder::list(&self.inspection.disk)?;
         let end = listing.segments.keys().next_back().map_or(0, |base| geometry.segment_of(*base) + 1);
         let mut files =
-            Files::new(&self.inspection.disk, geometry, &mut self.file).forgiving(self.unreadable.as_mut());
+            Files::new(&self.inspection.disk, geometry, &mut self.file).forgiving(self.forgiving.as_mut());
         match self.scan.resync(&mut files, end) {
             Ok(found) => Ok(found),
             Err(ScanError::Image { error, .. }) => Err(error.into()),

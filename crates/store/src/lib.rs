@@ -46,6 +46,7 @@ pub use create::CreateError;
 pub use error::{DiskCall, DiskError, MediumFailed, StoreError};
 pub use windlass_log::Holder;
 
+pub use image::Unreadable;
 pub use inspect::{Condition, Inspection, Report, Walk, stop_offset};
 pub use open::{BadHeader, OpenError, Opened};
 pub use open_cut::OpenCutError;

@@ -101,9 +101,42 @@ fn finding(finding: &Finding) -> JsonFinding {
             format!("{}: the header is damaged, and is written again: {cause}", file.display()),
             None,
         ),
-        Finding::Misfit { file, len_bytes } => {
-            ("misfit", format!("{}: {len_bytes} bytes are no segment", file.display()), None)
-        }
+        Finding::Misfit { file, len_bytes, is_segment: true } => (
+            "misfit",
+            format!(
+                "{}: {len_bytes} bytes are no segment: it gets a segment's length, and what is whole in it is kept",
+                file.display()
+            ),
+            None,
+        ),
+        Finding::Misfit { file, len_bytes, is_segment: false } => (
+            "misfit",
+            format!("{}: no segment is there: its {len_bytes} bytes are taken out", file.display()),
+            None,
+        ),
+        Finding::Unreadable { file, offsets } => (
+            "unreadable",
+            format!(
+                "{}: offsets {} to {}: the medium answers with an error: what is there counts as lost, and these pages are written again",
+                file.display(),
+                offsets.start,
+                offsets.end
+            ),
+            None,
+        ),
+        Finding::NoFile { file } => (
+            "no_file",
+            format!("{}: no plain file, in a segment's place: move it out of the folder", file.display()),
+            None,
+        ),
+        Finding::Foreign { file, cause } => (
+            "foreign",
+            format!(
+                "{}: another's file, in a segment's place: move it out of the folder: {cause}",
+                file.display()
+            ),
+            None,
+        ),
         Finding::Torn { lsn, reason } => {
             ("torn", format!("torn tail at LSN {lsn}, above everything durable: {reason}"), None)
         }
@@ -189,6 +222,14 @@ fn print(repair: &Repair, kept_in: &Path, repaired: &Repaired) -> Result<(), Fai
 }
 
 fn end(repair: &Repair, repaired: &Repaired) -> Result<(), Failure> {
+    let in_the_way = repaired.in_the_way().count();
+    if in_the_way > 0 {
+        let what = format_args!(
+            "{in_the_way} of what is named above is in a segment's place and no file of this log: move it out of the folder first, put the log's own file there if \
+             there is a copy of it, and look again"
+        );
+        return Err(Failure::new(Status::Damage, what));
+    }
     if !repaired.left.is_empty() {
         let is_member = repaired.holder == windlass::store::Holder::Member;
         let remedy = if is_member {
@@ -220,14 +261,15 @@ fn end(repair: &Repair, repaired: &Repaired) -> Result<(), Failure> {
 fn failure(folder: &Path, error: &RepairError) -> Failure {
     match error {
         RepairError::Open(error) => errors::open_store(folder, error),
-        RepairError::Unfit { .. } | RepairError::TooMuch { .. } => Failure::new(Status::Damage, error),
+        RepairError::Unfit { .. } | RepairError::TooMuch { .. } | RepairError::InTheWay { .. } => {
+            Failure::new(Status::Damage, error)
+        }
         RepairError::NotDamaged { .. } | RepairError::Member | RepairError::Note { .. } => {
             Failure::new(Status::Refused, error)
         }
-        RepairError::Unreadable { .. }
-        | RepairError::History(_)
-        | RepairError::Encode(_)
-        | RepairError::Disk(_) => Failure::new(Status::System, error),
+        RepairError::History(_) | RepairError::Encode(_) | RepairError::Disk(_) => {
+            Failure::new(Status::System, error)
+        }
     }
 }
 
@@ -249,6 +291,7 @@ struct JsonSalvaged {
     lost_ranges: u64,
     lost_bytes: u64,
     unreadable: Vec<JsonRange>,
+    unreadable_is_not_all: bool,
 }
 
 /// Reads what is readable into a new log.
@@ -285,18 +328,22 @@ fn print_salvaged(salvaged: &Salvaged, to: &Path, json: bool) -> Result<(), Fail
                 .collect(),
             lost_ranges: salvaged.lost_ranges,
             lost_bytes: salvaged.lost_bytes,
-            unreadable: salvaged.unreadable.iter().map(JsonRange::from).collect(),
+            unreadable: salvaged.unreadable.ranges().iter().map(JsonRange::from).collect(),
+            unreadable_is_not_all: salvaged.unreadable.has_more(),
         })?;
         return output.flush();
     }
     for lost in &salvaged.lost {
         output.line(format_args!("lost: LSNs {} to {}: {}", lost.range.start, lost.range.end, lost.what))?;
     }
-    for range in &salvaged.unreadable {
+    for range in salvaged.unreadable.ranges() {
         output.line(format_args!(
             "unreadable: LSNs {} to {}: the medium answers with errors",
             range.start, range.end
         ))?;
+    }
+    if salvaged.unreadable.has_more() {
+        output.line(format_args!("unreadable: more than these"))?;
     }
     output.line(format_args!(
         "salvaged: {} records, {} payload bytes, of LSNs {} to {}, into {}",

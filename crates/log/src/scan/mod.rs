@@ -293,9 +293,9 @@ impl Scan {
         }
     }
 
-    /// The same scan, which takes the headers of segments for right: for what lies in a segment whose header is damaged.
+    /// The same scan, which takes the headers of segments for right: for what lies in a segment whose header is damaged. Each record says itself which log and LSN it is of.
     #[must_use]
-    pub(crate) fn without_headers(mut self) -> Scan {
+    pub fn without_headers(mut self) -> Scan {
         self.headers = false;
         self
     }

@@ -186,6 +186,13 @@ pub trait DiskFile: Send + Sync + 'static {
     /// As [`allocate`](DiskFile::allocate).
     fn allocate_part(&self, part: Range<u64>, len_bytes: u64) -> Result<(), Errno>;
 
+    /// Cuts off what lies behind the file's first `len_bytes` bytes. The file must not be mapped. Durable after [`DiskFile::sync`].
+    ///
+    /// # Errors
+    ///
+    /// What `ftruncate` answers.
+    fn shorten(&self, len_bytes: u64) -> Result<(), Errno>;
+
     /// Makes every write before it durable (`fdatasync`).
     ///
     /// # Errors

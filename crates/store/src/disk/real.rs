@@ -259,6 +259,15 @@ impl DiskFile for RealFile {
         Ok(())
     }
 
+    fn shorten(&self, len_bytes: u64) -> Result<(), Errno> {
+        if self.len_bytes()? <= len_bytes {
+            return Ok(());
+        }
+        fs::ftruncate(&self.file, len_bytes)?;
+        // A length is metadata, which `fdatasync` need not write where the file got shorter.
+        fs::fsync(&self.file)
+    }
+
     fn sync(&self) -> Result<(), Errno> {
         fs::fdatasync(&self.file)
     }

@@ -696,6 +696,7 @@ impl DiskFile for TestFile {
             return Err(failure.map_or(Errno::IO, |failure| failure.errno()));
         }
         let end = offset + buffer.len() as u64;
+        state.write_spoilt(self.number, offset..end)?;
         state.grow(self.number, end)?;
         let forgets = state.lie == Some(Lie::RewriteForgotten);
         let inode = state.inodes.get_mut(&self.number).expect("an open file has an inode");
@@ -714,6 +715,21 @@ impl DiskFile for TestFile {
         state.grow(self.number, part.end)?;
         let inode = state.inodes.get_mut(&self.number).expect("an open file has an inode");
         inode.live.zero(part.start, part.end - part.start);
+        failure.map_or(Ok(()), |failure| Err(failure.errno()))
+    }
+
+    fn shorten(&self, len_bytes: u64) -> Result<(), Errno> {
+        let mut state = self.disk.state();
+        let failure = state.call(Call::Allocate).err();
+        if matches!(failure, Some(Failure::Fault(_) | Failure::Stopped)) {
+            return Err(failure.map_or(Errno::IO, |failure| failure.errno()));
+        }
+        let inode = state.inodes.get_mut(&self.number).expect("an open file has an inode");
+        assert!(!inode.mapped, "the store shortened a mapped file: SIGBUS");
+        if len_bytes < inode.live_len {
+            inode.live.zero(len_bytes, inode.live_len - len_bytes);
+            inode.live_len = len_bytes;
+        }
         failure.map_or(Ok(()), |failure| Err(failure.errno()))
     }
 

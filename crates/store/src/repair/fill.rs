@@ -13,35 +13,64 @@ use super::{RepairError, sync};
 use crate::disk::{Access, Disk, DiskFile, Errno};
 use crate::error::{At, DiskCall, DiskError};
 use crate::folder;
-use crate::image::Files;
+use crate::image::{Files, PAGE_BYTES};
+
 use crate::names;
 use crate::prepare::write_header;
 use crate::scrub::mend_header;
 
 const PIECE: usize = 64 << 10;
+const _: () = assert!(PAGE_BYTES == 4096);
 
 /// What a repair is to do to the log: as it is noted in the quarantine before it begins.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Fill {
+    /// Whose orders they are.
+    pub(super) log_id: LogId,
     /// The superblock's generation when the repair began.
     pub(super) generation: u64,
+    /// Files of a wrong length or at no segment's place: the LSNs in their names, and their lengths. The first get a segment's length, the others go.
+    pub(super) misfits: Vec<(Lsn, u64)>,
+    /// Pages that the medium does not give: written again as zeros.
+    pub(super) unreadable: Vec<Range<Lsn>>,
+    /// Segments whose headers are written again.
+    pub(super) headers: Vec<u64>,
     /// Given up, with whole records behind.
     pub(super) ranges: Vec<Range<Lsn>>,
-    /// Cut here: given up up to the end.
-    pub(super) cut: Option<Lsn>,
-    /// The LSNs in the names of files that are no segments.
-    pub(super) misfits: Vec<Lsn>,
+    /// Given up up to the end: cut where it starts.
+    pub(super) cut: Option<Range<Lsn>>,
     /// A torn record's start.
     pub(super) torn: Option<Lsn>,
 }
 
 impl Fill {
+    /// Orders to do nothing.
+    pub(super) fn new(log_id: LogId, generation: u64) -> Fill {
+        Fill {
+            log_id,
+            generation,
+            misfits: Vec::new(),
+            unreadable: Vec::new(),
+            headers: Vec::new(),
+            ranges: Vec::new(),
+            cut: None,
+            torn: None,
+        }
+    }
+
     /// Whether these orders still are for the log as it is. Whoever opens it, trims it or cuts it writes a superblock before it changes anything else: then recovery has
     /// decided what the log is, and what lies where the orders point may have been acknowledged since.
     pub(super) fn is_for(&self, now: &Superblock) -> bool {
-        let has_cut = self.cut.is_some() && now.history.last().map(|last| last.start) == self.cut;
-        now.generation == self.generation
-            || (has_cut && now.generation.checked_sub(1) == Some(self.generation))
+        let cut = self.cut.as_ref().map(|range| range.start);
+        let has_cut = cut.is_some() && now.history.last().map(|last| last.start) == cut;
+        self.log_id == now.log_id
+            && (now.generation == self.generation
+                || (has_cut && now.generation.checked_sub(1) == Some(self.generation)))
+    }
+
+    /// What these orders give up.
+    pub(super) fn given_up(&self) -> impl Iterator<Item = Range<Lsn>> + '_ {
+        self.ranges.iter().chain(&self.cut).cloned()
     }
 
     /// Whether a repair of this log can have given such orders: what they name lies in the log, at places where records are.
@@ -66,7 +95,16 @@ impl Fill {
                 && now.history.epoch_at(range.start).is_some()
                 && segments.contains_key(&geometry.base(geometry.segment_of(range.end)))
         };
-        Ok(self.ranges.iter().all(is_range) && self.cut.into_iter().chain(self.torn).all(is_place))
+        let is_cut = |range: &Range<Lsn>| range.start < range.end && is_place(range.start);
+        let is_pages = |range: &Range<Lsn>| {
+            range.start < range.end
+                && range.start.0.is_multiple_of(PAGE_BYTES)
+                && range.end.0.is_multiple_of(PAGE_BYTES)
+        };
+        Ok(self.ranges.iter().all(is_range)
+            && self.cut.iter().all(is_cut)
+            && self.torn.into_iter().all(is_place)
+            && self.unreadable.iter().all(is_pages))
     }
 }
 
@@ -93,7 +131,65 @@ pub(super) fn fill<D: Disk>(
         log.pad(range)?;
         last = last.max(range.end);
     }
-    log.chain_on(first, fill.cut)
+    log.chain_on(first, fill.cut.as_ref().map(|range| range.start))
+}
+
+/// A file at a segment's place that has another length gets a segment's: what it lacks is zeros, and what is too much goes. Only what reads as zeros is written.
+pub(super) fn restore_length<D: Disk>(
+    disk: &D,
+    geometry: Geometry,
+    base: Lsn,
+    len_bytes: u64,
+) -> Result<(), DiskError> {
+    let (name, segment_bytes) = (names::segment_at(base), geometry.segment_bytes());
+    let file = match disk.open(&name, Access::ReadWrite) {
+        Ok(file) => file,
+        Err(Errno::NOENT) => return Ok(()),
+        Err(errno) => return Err(errno).at(DiskCall::Open, disk.path(), &name),
+    };
+    file.shorten(segment_bytes).at(DiskCall::Allocate, disk.path(), &name)?;
+    // Also where the length is right already: of a repair before, which was cut short, it may have reached the medium without the blocks.
+    let (mut piece, mut at) = (vec![0; PIECE], len_bytes);
+    while at < segment_bytes {
+        let end = segment_bytes.min((at / PIECE as u64 + 1) * PIECE as u64);
+        let piece = &mut piece[..usize::try_from(end - at).expect("a piece fits memory")];
+        let count = file.read_at(piece, at).at(DiskCall::Read, disk.path(), &name)?;
+        if piece[..count].iter().all(|byte| *byte == 0) {
+            file.allocate_part(at..end, segment_bytes).at(DiskCall::Allocate, disk.path(), &name)?;
+        }
+        at = end;
+    }
+    sync(disk, &file, &name)
+}
+
+/// Pages that the medium does not give are written again as zeros, whole, so that it gives them. What it gives stays.
+pub(super) fn blank<D: Disk>(disk: &D, geometry: Geometry, range: &Range<Lsn>) -> Result<(), DiskError> {
+    let zeros = [0; 4096];
+    let mut page = zeros;
+    let mut at = range.start;
+    while at < range.end {
+        let number = geometry.segment_of(at);
+        let (name, end) = (names::segment(geometry, number), range.end.min(geometry.base(number + 1)));
+        match disk.open(&name, Access::ReadWrite) {
+            Ok(file) => {
+                for lsn in (at.0..end.0).step_by(zeros.len()) {
+                    let offset = geometry.offset_of(Lsn(lsn));
+                    match file.read_at(&mut page, offset) {
+                        Ok(_) => {}
+                        Err(Errno::IO) => {
+                            file.write_at(&zeros, offset).at(DiskCall::Write, disk.path(), &name)?;
+                        }
+                        Err(errno) => return Err(errno).at(DiskCall::Read, disk.path(), &name),
+                    }
+                }
+                sync(disk, &file, &name)?;
+            }
+            Err(Errno::NOENT) => {}
+            Err(errno) => return Err(errno).at(DiskCall::Open, disk.path(), &name),
+        }
+        at = end;
+    }
+    Ok(())
 }
 
 struct Filler<'a, D: Disk> {

@@ -18,21 +18,25 @@ mod fill;
 mod quarantine;
 mod survey;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use windlass_log::{HistoryError, Holder, Lsn, Row, SEGMENT_START_BYTES, StopReason, SuperblockEncodeError};
+use windlass_log::{
+    Geometry, HistoryError, Holder, Lsn, Row, SEGMENT_HEADER_BYTES, SEGMENT_START_BYTES, SegmentHeaderError,
+    StopReason, Superblock, SuperblockEncodeError,
+};
 
 pub use self::survey::Tally;
 
 use self::fill::Fill;
 use self::quarantine::Quarantine;
 use self::survey::{Mended, Survey};
-use crate::disk::{Access, Disk, DiskFile, Errno, Locked};
+use crate::disk::{Access, Disk, DiskFile, Locked};
 use crate::error::{At, DiskCall, DiskError};
-use crate::examine::{Identified, header_of, holder_of, identify};
+use crate::examine::{Identified, holder_of, identify_forgiving};
 use crate::folder;
+use crate::image::{Forgiving, Unreadable};
 use crate::names;
 use crate::open::{BadHeader, OpenError, destroy_torn};
 use crate::open_cut::{OpenCutError, cut_closed};
@@ -72,12 +76,34 @@ pub enum Finding {
         /// What is wrong.
         cause: BadHeader,
     },
-    /// A file with a segment's name has another length: taken into quarantine where its range is given up, or where peers have it.
+    /// A file with a segment's name has another length, or its name is no segment's place. Kept in the quarantine as it is. At a segment's place it gets a segment's length, with zeros for what it
+    /// lacks, so that what is whole in it stays; else it is taken out.
     Misfit {
         /// The file.
         file: PathBuf,
         /// Its length.
         len_bytes: u64,
+        /// Whether it is at a segment's place.
+        is_segment: bool,
+    },
+    /// The medium answers with an error: what is there counts as lost, and the pages are written again as zeros.
+    Unreadable {
+        /// The file.
+        file: PathBuf,
+        /// Which bytes of it, in whole pages.
+        offsets: Range<u64>,
+    },
+    /// Something has a segment's name and is no plain file: it has to be moved away by whoever operates the log.
+    NoFile {
+        /// What it is.
+        file: PathBuf,
+    },
+    /// A file has a segment's name, and a whole header of another log, place, version or byte order: it has to be moved away by whoever operates the log.
+    Foreign {
+        /// The file.
+        file: PathBuf,
+        /// What its header says.
+        cause: BadHeader,
     },
     /// The log ends in a torn record: cut.
     Torn {
@@ -103,12 +129,28 @@ pub struct Repaired {
     pub tail: Lsn,
     /// Whose log it is.
     pub holder: Holder,
-    /// What was given up now: nothing of it can be read any more.
+    /// What was given up now, by this repair's orders or by those of an interrupted one that it has gone on with: nothing of it can be read any more.
     pub given_up: Vec<Range<Lsn>>,
     /// Damage that is still there: no order named it, or it is a member's, whose peers have it.
     pub left: Vec<Range<Lsn>>,
     /// The files in the quarantine's folder that this repair has made.
     pub quarantined: Vec<String>,
+}
+
+impl Repaired {
+    /// What has to be moved away before anything can be repaired.
+    pub fn in_the_way(&self) -> impl Iterator<Item = &Path> {
+        self.findings.iter().filter_map(|finding| match finding {
+            Finding::NoFile { file } | Finding::Foreign { file, .. } => Some(file.as_path()),
+            Finding::Interrupted
+            | Finding::SuperblockCopy { .. }
+            | Finding::SegmentHeader { .. }
+            | Finding::Misfit { .. }
+            | Finding::Unreadable { .. }
+            | Finding::Torn { .. }
+            | Finding::Damaged(_) => None,
+        })
+    }
 }
 
 /// Why a log was not repaired. What was changed until then is in the quarantine as it was, and the next repair goes on.
@@ -154,19 +196,16 @@ pub enum RepairError {
         /// The note.
         file: PathBuf,
     },
-    /// The medium answers with an error where the repair has to look, or has to keep what is there. Copy the folder to another disk and repair the copy, or salvage, which reads
-    /// around such places.
+    /// Something has a segment's name that is no file of this log, and takes the place of one that may be whole elsewhere. Nothing was changed.
     #[error(
-        "{}: offset {offset}: the medium does not give what is there ({errno}), so nothing is repaired: copy the folder to another disk and repair it there, or read what is \
-         readable into a new log with `windlass log salvage`", file.display()
+        "{}: no file of this log, in a segment's place ({count} of these; a dry run names all that is amiss): move it out of the folder, put the log's own file there if there is a copy of it, \
+         and repair again", file.display()
     )]
-    Unreadable {
-        /// The file.
+    InTheWay {
+        /// The first of them.
         file: PathBuf,
-        /// Where in it, in bytes: the first page that can't be read.
-        offset: u64,
-        /// What the system answered.
-        errno: Errno,
+        /// How many there are.
+        count: usize,
     },
     /// The superblock has no room for another epoch.
     #[error(transparent)]
@@ -202,7 +241,7 @@ impl<D: Disk> Store<D> {
         quarantine: QuarantinePlace<'_, D>,
         orders: &RepairOrders,
     ) -> Result<Repaired, RepairError> {
-        drop(identify(disk, Access::Read, None)?);
+        drop(identify_forgiving(disk, Access::Read)?);
         // Not by the ways of an opener, which writes down who it is.
         let _lock = match disk.lock().at(DiskCall::Lock, disk.path(), "")? {
             Locked::Held(lock) => lock,
@@ -224,62 +263,68 @@ impl<D: Disk> Store<D> {
 
 /// What is to be done beside what the report says.
 struct Plan {
-    stale: Option<usize>,
+    copies: Vec<usize>,
     headers: BTreeSet<u64>,
-    /// By the LSN in their names.
-    misfits: BTreeSet<Lsn>,
+    /// By the LSN in their names, with their lengths.
+    misfits: BTreeMap<Lsn, u64>,
+    unreadable: Vec<Range<Lsn>>,
     survey: Survey,
 }
 
 fn look<D: Disk>(disk: &D, quarantine: &Option<D>) -> Result<(Repaired, Plan), RepairError> {
-    let Identified { now, geometry, copies, .. } = identify(disk, Access::Read, None)?;
+    let Identified { now, geometry, copies, .. } = identify_forgiving(disk, Access::Read)?;
     let listing = folder::list(disk)?;
-    if let Some(base) = listing.no_files.iter().min() {
-        let file = disk.path().join(names::segment_at(*base));
-        return Err(OpenError::SegmentNoFile { file, base: *base }.into());
-    }
+    let file_at = |base: Lsn| disk.path().join(names::segment_at(base));
     let mut findings = Vec::new();
     if let Some(quarantine) = quarantine
-        && quarantine::begun(quarantine)?.is_some_and(|begun| begun.fill.is_for(&now))
+        && quarantine::begun(quarantine, now.log_id)?.is_some_and(|begun| begun.fill.is_for(&now))
     {
         findings.push(Finding::Interrupted);
     }
-    let stale = copies.stale(&now);
-    findings.extend(stale.map(|copy| Finding::SuperblockCopy { copy }));
-    let (mut headers, mut misfits) = (BTreeSet::new(), BTreeSet::new());
+    let copies = copies.to_mend(&now);
+    findings.extend(copies.iter().map(|copy| Finding::SuperblockCopy { copy: *copy }));
+    findings.extend(listing.no_files.iter().map(|base| Finding::NoFile { file: file_at(*base) }));
+    let mut image = Mended::new(disk, geometry, now.log_id, &listing);
+    let mut misfits = BTreeMap::new();
     for (base, len_bytes) in &listing.segments {
-        let (number, file) = (geometry.segment_of(*base), disk.path().join(names::segment_at(*base)));
-        if geometry.offset_of(*base) != 0 || *len_bytes != geometry.segment_bytes() {
-            findings.push(Finding::Misfit { file, len_bytes: *len_bytes });
-            misfits.insert(*base);
-            continue;
-        }
-        let header = header_of(disk, geometry, number, now.log_id);
-        match header.map_err(|error| unreadable(error, 0))? {
-            Ok(()) => {}
-            // Ahead of the log, where a header may not have got there.
-            Err(BadHeader::Unreadable(windlass_log::SegmentHeaderError::Blank))
-                if geometry.first_record(number) >= now.persisted => {}
-            Err(cause) if is_mendable(&cause) => {
-                findings.push(Finding::SegmentHeader { file, cause });
-                headers.insert(number);
+        let (number, file) = (geometry.segment_of(*base), file_at(*base));
+        let is_segment = geometry.offset_of(*base) == 0;
+        let header = if is_segment { image.header(number)? } else { Ok(()) };
+        match header {
+            Err(cause) if !is_mendable(&cause) => {
+                findings.push(Finding::Foreign { file, cause });
+                image.forgiving.absent.insert(number);
+                continue;
             }
-            Err(cause) => return Err(OpenError::SegmentHeader { file, base: *base, cause }.into()),
+            Ok(()) | Err(_) => {}
+        }
+        if !is_segment || *len_bytes != geometry.segment_bytes() {
+            misfits.insert(*base, *len_bytes);
+            findings.push(Finding::Misfit { file: file.clone(), len_bytes: *len_bytes, is_segment });
+        }
+        let Err(cause) = header else { continue };
+        // Ahead of the log, where a header may not have got there: nothing was written behind it then.
+        let is_ahead = matches!(cause, BadHeader::Unreadable(SegmentHeaderError::Blank))
+            && geometry.first_record(number) >= now.persisted
+            && image.is_readable(*base);
+        if !is_ahead || image.has_record(&now, number)? {
+            findings.push(Finding::SegmentHeader { file, cause });
+            image.headers.insert(number);
         }
     }
-    let mut file = None;
-    // One at a place that is no segment's takes no segment's place.
-    let absent = misfits.iter().filter(|base| geometry.offset_of(**base) == 0);
-    let absent = absent.map(|base| geometry.segment_of(*base)).collect();
-    let mut image = Mended::new(disk, geometry, now.log_id, &absent, &headers, &mut file);
-    let survey = match survey::survey(&mut image, &now, geometry, disk.path()) {
-        Ok(survey) => survey,
-        Err(RepairError::Disk(error)) => {
-            let offset = image.failed_at().map_or(0, |lsn| geometry.offset_of(lsn));
-            return Err(unreadable(error, offset));
-        }
-        Err(error) => return Err(error),
-    };
+    let survey = survey::survey(&mut image, &now, geometry, disk.path())?;
+    let Mended { forgiving: Forgiving { unreadable, .. }, headers, .. } = image;
+    if unreadable.has_more() {
+        return Err(RepairError::TooMuch { ranges: Unreadable::LISTED_MAX });
+    }
+    // Ranges may join over the end of a file.
+    let unreadable = unreadable.ranges().iter().flat_map(|range| by_segment(geometry, range));
+    let unreadable: Vec<Range<Lsn>> = unreadable.collect();
+    findings.extend(unreadable.iter().map(|range| {
+        let number = geometry.segment_of(range.start);
+        let base = geometry.base(number);
+        Finding::Unreadable { file: file_at(base), offsets: range.start.0 - base.0..range.end.0 - base.0 }
+    }));
     findings.extend(survey.torn.as_ref().map(|stop| Finding::Torn { lsn: stop.lsn, reason: stop.reason }));
     findings.extend(survey.damage.iter().cloned().map(Finding::Damaged));
     let left = survey.damage.iter().map(|damage| damage.start..damage.end).collect();
@@ -293,7 +338,31 @@ fn look<D: Disk>(disk: &D, quarantine: &Option<D>) -> Result<(Repaired, Plan), R
         left,
         quarantined: Vec::new(),
     };
-    Ok((repaired, Plan { stale, headers, misfits, survey }))
+    Ok((repaired, Plan { copies, headers, misfits, unreadable, survey }))
+}
+
+/// The parts of a range in one segment each.
+fn by_segment(geometry: Geometry, range: &Range<Lsn>) -> Vec<Range<Lsn>> {
+    let (mut parts, mut at) = (Vec::new(), range.start);
+    while at < range.end {
+        let end = range.end.min(geometry.base(geometry.segment_of(at) + 1));
+        parts.push(at..end);
+        at = end;
+    }
+    parts
+}
+
+/// Goes on with a repair that was cut short, if the log has not been opened since. What that has given up.
+fn go_on<D: Disk>(disk: &D, quarantine: &D, orders: &RepairOrders) -> Result<Vec<Range<Lsn>>, RepairError> {
+    let now = identify_forgiving(disk, Access::Read)?.now;
+    let Some(begun) = quarantine::begun(quarantine, now.log_id)? else { return Ok(Vec::new()) };
+    if !begun.fill.is_for(&now) {
+        begun.void(quarantine)?;
+        return Ok(Vec::new());
+    }
+    act(disk, &begun.fill, &begun.note, orders)?;
+    begun.done(quarantine)?;
+    Ok(begun.fill.given_up().collect())
 }
 
 fn repair_locked<D: Disk>(
@@ -302,154 +371,170 @@ fn repair_locked<D: Disk>(
     orders: &RepairOrders,
 ) -> Result<Repaired, RepairError> {
     let before = quarantine(Make::Never)?;
-    if let Some(folder) = &before
-        && let Some(begun) = quarantine::begun(folder)?
-    {
-        if begun.fill.is_for(&identify(disk, Access::Read, None)?.now) {
-            act(disk, &begun.fill, &begun.note, orders)?;
-            begun.done(folder)?;
-        } else {
-            begun.void(folder)?;
-        }
-    }
+    let gone_on = before.as_ref().map(|folder| go_on(disk, folder, orders)).transpose()?.unwrap_or_default();
     let (mut repaired, plan) = look(disk, &before)?;
+    let now = identify_forgiving(disk, Access::Read)?.now;
     let is_member = repaired.holder == Holder::Member;
     if is_member && !orders.give_up.is_empty() {
         return Err(RepairError::Member);
     }
-    if let Some(range) = orders.give_up.iter().find(|range| !repaired.left.contains(range)) {
+    // What a repair before has given up by the same orders needs nothing more: its end may not have been seen.
+    let past = before.as_ref().map(|folder| quarantine::given_up_before(folder, now.log_id));
+    let past = past.transpose()?.unwrap_or_default();
+    let is_known = |range: &&Range<Lsn>| repaired.left.contains(range) || past.contains(range);
+    if let Some(range) = orders.give_up.iter().find(|range| !is_known(range)) {
         return Err(RepairError::NotDamaged { range: range.clone() });
+    }
+    if let Some(file) = repaired.in_the_way().next() {
+        let (file, count) = (file.to_path_buf(), repaired.in_the_way().count());
+        return Err(RepairError::InTheWay { file, count });
     }
     let gives_up =
         !repaired.left.is_empty() && repaired.left.iter().all(|range| orders.give_up.contains(range));
-    let takes_misfits = !plan.misfits.is_empty() && (is_member || gives_up || repaired.left.is_empty());
-    let torn = plan.survey.torn.filter(|_| repaired.left.is_empty() || gives_up);
-    if plan.stale.is_none() && plan.headers.is_empty() && !takes_misfits && torn.is_none() && !gives_up {
+    let fill = plan.fill(&now, is_member, gives_up);
+    let is_nothing = Fill::new(now.log_id, now.generation) == fill;
+    if is_nothing && plan.copies.is_empty() {
+        repaired.given_up = gone_on;
         return Ok(repaired);
     }
-    let Identified { now, geometry, file, .. } = identify(disk, Access::ReadWrite, None)?;
+    let Identified { now, geometry, file, .. } = identify_forgiving(disk, Access::ReadWrite)?;
     let folder = quarantine(Make::IfAbsent)?.expect("a folder that was to be made is there");
     let mut kept = Quarantine::new(disk, folder, orders.at_s)?;
-    if let Some(copy) = plan.stale {
-        let bytes = superblock::COPY_BYTES;
-        let why = "a damaged or older copy of the superblock, before it was written again from the other one";
-        kept.range(names::SUPERBLOCK, copy as u64 * bytes, bytes, None, why)?;
-    }
-    for number in &plan.headers {
-        let why = "the damaged header of a segment, before it was written again";
-        kept.range(&names::segment(geometry, *number), 0, windlass_log::SEGMENT_HEADER_BYTES, None, why)?;
-    }
-    if takes_misfits {
-        for base in &plan.misfits {
-            let name = names::segment_at(*base);
-            let len = folder::list(disk)?.segments.get(base).copied().unwrap_or(0);
-            kept.range(
-                &name,
-                0,
-                len,
-                None,
-                "a file of another length than a segment's, or at no segment's place, taken out of the log",
-            )?;
-        }
-    }
-    if let Some(stop) = &torn {
-        let end = geometry.base(geometry.segment_of(stop.lsn) + 1);
-        let why = format!("the torn end of the log, before it was cut: {}", stop.reason);
-        kept.log_range(geometry, stop.lsn..end, &why)?;
-    }
-    let mut fill = Fill { generation: now.generation, ..Fill::default() };
-    if gives_up {
-        for damage in &plan.survey.damage {
-            let why = format!("a damaged range, given up by order: {}", damage.reason);
-            kept.log_range(geometry, damage.start..damage.end, &why)?;
-        }
-        // Behind what is given up the chain comes to speak of the filler.
-        let first =
-            plan.survey.damage.iter().map(|damage| geometry.segment_of(damage.start)).min().unwrap_or(0);
-        for number in first + 1..=geometry.segment_of(repaired.tail) {
-            let (at, why) = (geometry.first_record(number), "a segment-start record, whose chain may change");
-            let end = Lsn(at.0 + SEGMENT_START_BYTES);
-            let offset = geometry.offset_of(at);
-            kept.range(&names::segment(geometry, number), offset, SEGMENT_START_BYTES, Some(at..end), why)?;
-        }
-        fill.cut = plan.survey.cut;
-        let interior = plan.survey.damage.iter().filter(|damage| damage.is_whole_behind);
-        fill.ranges = interior.map(|damage| damage.start..damage.end).collect();
-    }
-    fill.misfits = if takes_misfits { plan.misfits.iter().copied().collect() } else { Vec::new() };
-    fill.torn = torn.as_ref().map(|stop| stop.lsn);
+    keep(&mut kept, geometry, &plan, &fill, repaired.tail)?;
     repaired.quarantined = kept.begin(&fill)?;
-    if let Some(copy) = plan.stale {
-        superblock::mend(disk, &file, copy, &now.encode()?)?;
-    }
-    for number in &plan.headers {
-        mend_header(disk, geometry, *number, fill::header(geometry, now.log_id, *number))?;
+    for copy in &plan.copies {
+        superblock::mend_whole(disk, &file, *copy, &now.encode()?)?;
     }
     act(disk, &fill, &kept.note(), orders)?;
     kept.done()?;
-    let given_up = if gives_up { std::mem::take(&mut repaired.left) } else { Vec::new() };
+    let given_up = gone_on.into_iter().chain(fill.given_up()).collect();
     let (after, _) = look(disk, &None)?;
     repaired = Repaired { given_up, left: after.left, kept: after.kept, tail: after.tail, ..repaired };
     Ok(repaired)
 }
 
-/// Does what is noted in the quarantine; may be done again.
-fn act<D: Disk>(disk: &D, fill: &Fill, note: &Path, orders: &RepairOrders) -> Result<(), RepairError> {
-    let no_orders = || RepairError::Note { file: note.to_path_buf() };
-    let Identified { now, geometry, .. } = identify(disk, Access::Read, None)?;
-    if !fill.fits(disk, &now, geometry)? {
-        return Err(no_orders());
+impl Plan {
+    fn misfit_segments(&self, now: &Superblock) -> BTreeSet<u64> {
+        self.misfits.keys().map(|base| base.0 / now.segment_bytes).collect()
     }
-    for base in &fill.misfits {
-        let name = names::segment_at(*base);
-        let listed = folder::list(disk)?.segments.get(base).copied();
-        if listed.is_some_and(|len| geometry.offset_of(*base) != 0 || len != geometry.segment_bytes()) {
-            disk.remove(&name).at(DiskCall::Remove, disk.path(), &name)?;
+
+    /// The orders for what is found.
+    fn fill(&self, now: &Superblock, is_member: bool, gives_up: bool) -> Fill {
+        let mut fill = Fill::new(now.log_id, now.generation);
+        let is_left = !self.survey.damage.is_empty() && !gives_up;
+        // What the files lack reads as zeros then: of a log that nobody repairs, that would pass for its end.
+        if is_member || !is_left {
+            fill.misfits = self.misfits.iter().map(|(base, len)| (*base, *len)).collect();
+            fill.unreadable.clone_from(&self.unreadable);
         }
+        let has_its_length = |number: &&u64| {
+            fill.misfits.len() == self.misfits.len() || !self.misfit_segments(now).contains(number)
+        };
+        fill.headers = self.headers.iter().filter(has_its_length).copied().collect();
+        if gives_up {
+            let interior = self.survey.damage.iter().filter(|damage| damage.is_whole_behind);
+            fill.ranges = interior.map(|damage| damage.start..damage.end).collect();
+            fill.cut.clone_from(&self.survey.cut);
+        }
+        fill.torn = self.survey.torn.as_ref().map(|stop| stop.lsn).filter(|_| !is_left);
+        fill
     }
-    disk.sync_folder().at(DiskCall::SyncFolder, disk.path(), "")?;
-    fill::fill(disk, &now, geometry, fill, note)?;
-    if let Some(lsn) = fill.torn {
-        destroy_torn(disk, geometry, lsn)?;
+}
+
+/// Copies whatever is going to change.
+fn keep<D: Disk>(
+    kept: &mut Quarantine<'_, D>,
+    geometry: Geometry,
+    plan: &Plan,
+    fill: &Fill,
+    tail: Lsn,
+) -> Result<(), RepairError> {
+    for copy in &plan.copies {
+        let bytes = superblock::COPY_BYTES;
+        let why = "a damaged or older copy of the superblock, before it was written again from the other one";
+        kept.range(names::SUPERBLOCK, *copy as u64 * bytes, bytes, None, why)?;
     }
-    if let Some(lsn) = fill.cut
-        && now.history.last().is_none_or(|last| last.start != lsn)
-    {
-        let options = Options { unsafe_filesystem: orders.unsafe_filesystem, ..Options::default() };
-        cut_closed(disk, &options, lsn).map_err(|error| match error {
-            OpenCutError::Open(error) => RepairError::Open(error),
-            // A repair cuts a lone log alone, at a place where a scan of it has stopped.
-            OpenCutError::Member { .. }
-            | OpenCutError::Trimmed { .. }
-            | OpenCutError::InsideRecord { .. }
-            | OpenCutError::Beyond { .. } => no_orders(),
-        })?;
+    for number in &fill.headers {
+        let why = "the damaged header of a segment, before it was written again";
+        kept.range(&names::segment(geometry, *number), 0, SEGMENT_HEADER_BYTES, None, why)?;
+    }
+    for (base, len_bytes) in &fill.misfits {
+        let why = if geometry.offset_of(*base) == 0 {
+            "a file of another length than a segment's, before it got that"
+        } else {
+            "a file at no segment's place, taken out of the log"
+        };
+        kept.range(&names::segment_at(*base), 0, *len_bytes, None, why)?;
+    }
+    for range in &fill.unreadable {
+        let number = geometry.segment_of(range.start);
+        let (offset, bytes) = (geometry.offset_of(range.start), range.end.0 - range.start.0);
+        let why = "what the medium did not give, before it was written again as zeros";
+        kept.range(&names::segment(geometry, number), offset, bytes, Some(range.clone()), why)?;
+    }
+    if let Some(stop) = plan.survey.torn.as_ref().filter(|stop| fill.torn == Some(stop.lsn)) {
+        let end = geometry.base(geometry.segment_of(stop.lsn) + 1);
+        let why = format!("the torn end of the log, before it was cut: {}", stop.reason);
+        kept.log_range(geometry, stop.lsn..end, &why)?;
+    }
+    if fill.given_up().next().is_none() {
+        return Ok(());
+    }
+    for damage in &plan.survey.damage {
+        let why = format!("a damaged range, given up by order: {}", damage.reason);
+        kept.log_range(geometry, damage.start..damage.end, &why)?;
+    }
+    // Behind what is given up the chain comes to speak of the filler.
+    let first = plan.survey.damage.iter().map(|damage| geometry.segment_of(damage.start)).min().unwrap_or(0);
+    for number in first + 1..=geometry.segment_of(tail) {
+        let (at, why) = (geometry.first_record(number), "a segment-start record, whose chain may change");
+        let end = Lsn(at.0 + SEGMENT_START_BYTES);
+        let offset = geometry.offset_of(at);
+        kept.range(&names::segment(geometry, number), offset, SEGMENT_START_BYTES, Some(at..end), why)?;
     }
     Ok(())
 }
 
-/// Reading failed there: what the medium does not give is said so with the way out.
-fn unreadable(error: DiskError, offset: u64) -> RepairError {
-    if error.call == DiskCall::Read && error.errno == Errno::IO {
-        return RepairError::Unreadable { file: error.file, offset, errno: error.errno };
+/// Does what is noted in the quarantine; may be done again.
+fn act<D: Disk>(disk: &D, fill: &Fill, note: &Path, orders: &RepairOrders) -> Result<(), RepairError> {
+    let no_orders = || RepairError::Note { file: note.to_path_buf() };
+    let Identified { now, geometry, .. } = identify_forgiving(disk, Access::Read)?;
+    if !fill.fits(disk, &now, geometry)? {
+        return Err(no_orders());
     }
-    error.into()
-}
-
-/// A stretch of `bytes` from `offset` on can't be read as a whole: the first part of it, by pages, that can't be read.
-fn first_unreadable(offset: u64, bytes: usize, mut is_readable: impl FnMut(u64, &mut [u8]) -> bool) -> u64 {
-    let mut page = [0; 4096];
-    let page_bytes = page.len() as u64;
-    let (mut at, end) = (offset, offset + bytes as u64);
-    while at < end {
-        let next = end.min((at / page_bytes + 1) * page_bytes);
-        let part = usize::try_from(next - at).expect("a page fits memory");
-        if !is_readable(at, &mut page[..part]) {
-            return at;
+    for range in &fill.unreadable {
+        fill::blank(disk, geometry, range)?;
+    }
+    for (base, len_bytes) in &fill.misfits {
+        if geometry.offset_of(*base) == 0 {
+            fill::restore_length(disk, geometry, *base, *len_bytes)?;
+        } else if folder::list(disk)?.segments.contains_key(base) {
+            let name = names::segment_at(*base);
+            disk.remove(&name).at(DiskCall::Remove, disk.path(), &name)?;
         }
-        at = next;
     }
-    offset
+    disk.sync_folder().at(DiskCall::SyncFolder, disk.path(), "")?;
+    for number in &fill.headers {
+        mend_header(disk, geometry, *number, fill::header(geometry, now.log_id, *number))?;
+    }
+    fill::fill(disk, &now, geometry, fill, note)?;
+    if let Some(lsn) = fill.torn {
+        destroy_torn(disk, geometry, lsn)?;
+    }
+    let Some(Range { start: lsn, .. }) = fill.cut else { return Ok(()) };
+    if now.history.last().is_some_and(|last| last.start == lsn) {
+        // Cut already, perhaps not to the end.
+        return Ok(destroy_torn(disk, geometry, lsn)?);
+    }
+    let options = Options { unsafe_filesystem: orders.unsafe_filesystem, ..Options::default() };
+    cut_closed(disk, &options, lsn).map_err(|error| match error {
+        OpenCutError::Open(error) => RepairError::Open(error),
+        // A repair cuts a lone log alone, at a place where a scan of it has stopped.
+        OpenCutError::Member { .. }
+        | OpenCutError::Trimmed { .. }
+        | OpenCutError::InsideRecord { .. }
+        | OpenCutError::Beyond { .. } => no_orders(),
+    })
 }
 
 /// Flushes a file of the log.

@@ -11,12 +11,13 @@ use std::fmt::Write as _;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use windlass_log::{Geometry, Lsn, SEGMENT_HEADER_BYTES};
+use windlass_log::{Geometry, LogId, Lsn, SEGMENT_HEADER_BYTES};
 
+use super::RepairError;
 use super::fill::Fill;
-use super::{RepairError, first_unreadable, unreadable};
 use crate::disk::{Access, Disk, DiskFile, Errno};
 use crate::error::{At, DiskCall, DiskError};
+use crate::image::{Unreadable, read_pages};
 use crate::names;
 
 const PIECE: usize = 64 << 10;
@@ -43,41 +44,66 @@ fn begun_name(number: u32) -> String {
     format!("{number:04}.begun")
 }
 
-/// Numbers of files in the quarantine that end so.
-fn numbers<D: Disk>(folder: &D) -> Result<Vec<(u32, bool)>, DiskError> {
+/// The names of files in the quarantine and the numbers that they begin with.
+fn numbered<D: Disk>(folder: &D) -> Result<Vec<(u32, String)>, DiskError> {
     let entries = folder.list().at(DiskCall::List, folder.path(), "")?;
-    let number = |name: &str| name.get(..4).and_then(|digits| digits.parse().ok());
-    Ok(entries.iter().filter_map(|e| Some((number(&e.name)?, e.name.ends_with(".begun")))).collect())
+    let number = |name: &str| name.split(['.', '-']).next().and_then(|digits| digits.parse().ok());
+    Ok(entries.into_iter().filter_map(|e| Some((number(&e.name)?, e.name))).collect())
 }
 
-/// The repair that was cut short, if there is one.
-pub(super) fn begun<D: Disk>(folder: &D) -> Result<Option<Begun>, RepairError> {
-    let Some((number, _)) = numbers(folder)?.into_iter().find(|(_, is_begun)| *is_begun) else {
-        return Ok(None);
-    };
-    let name = begun_name(number);
-    let file = folder.open(&name, Access::Read).at(DiskCall::Open, folder.path(), &name)?;
-    let len = file.len_bytes().at(DiskCall::Stat, folder.path(), &name)?;
-    let path = folder.path().join(&name);
-    let note = || RepairError::Note { file: path.clone() };
+/// The repair of this log that was cut short, if there is one.
+pub(super) fn begun<D: Disk>(folder: &D, log_id: LogId) -> Result<Option<Begun>, RepairError> {
+    for (number, name) in numbered(folder)? {
+        if name == begun_name(number) {
+            let fill = orders(folder, &name)?;
+            if fill.log_id == log_id {
+                return Ok(Some(Begun { number, fill, note: folder.path().join(name) }));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// What repairs of this log before have given up. Notes that can't be read say nothing.
+pub(super) fn given_up_before<D: Disk>(folder: &D, log_id: LogId) -> Result<Vec<Range<Lsn>>, DiskError> {
+    let mut ranges = Vec::new();
+    for (_, name) in numbered(folder)? {
+        let is_orders = [".done", ".void", ".begun"].iter().any(|end| name.ends_with(end));
+        if is_orders
+            && let Ok(fill) = orders(folder, &name)
+            && fill.log_id == log_id
+        {
+            ranges.extend(fill.given_up());
+        }
+    }
+    Ok(ranges)
+}
+
+fn orders<D: Disk>(folder: &D, name: &str) -> Result<Fill, RepairError> {
+    let file = folder.open(name, Access::Read).at(DiskCall::Open, folder.path(), name)?;
+    let len = file.len_bytes().at(DiskCall::Stat, folder.path(), name)?;
+    let note = || RepairError::Note { file: folder.path().join(name) };
     let mut bytes = vec![0; usize::try_from(len.min(1 << 20)).map_err(|_| note())?];
-    let count = file.read_at(&mut bytes, 0).at(DiskCall::Read, folder.path(), &name)?;
+    let count = file.read_at(&mut bytes, 0).at(DiskCall::Read, folder.path(), name)?;
     let text = std::str::from_utf8(&bytes[..count]).map_err(|_| note())?;
-    let fill = parse(text).ok_or_else(note)?;
-    Ok(Some(Begun { number, fill, note: path }))
+    parse(text).ok_or_else(note)
 }
 
 /// The orders as lines; the last one is `end` with the CRC of the lines before it. Only what is byte for byte as [`text_of`] writes it is taken.
 fn parse(text: &str) -> Option<Fill> {
-    let mut fill = Fill::default();
+    let mut fill = Fill::new(LogId([0; 16]), 0);
     for line in text.lines() {
         let words: Vec<&str> = line.split(' ').collect();
         let number = |at: usize| words.get(at)?.parse::<u64>().ok();
+        let range = |at: usize| Some(Lsn(number(at)?)..Lsn(number(at + 1)?));
         match *words.first()? {
+            "log" => fill.log_id = LogId(u128::from_str_radix(words.get(1)?, 16).ok()?.to_be_bytes()),
             "generation" => fill.generation = number(1)?,
-            "give-up" => fill.ranges.push(Lsn(number(1)?)..Lsn(number(2)?)),
-            "cut" => fill.cut = Some(Lsn(number(1)?)),
-            "misfit" => fill.misfits.push(Lsn(number(1)?)),
+            "give-up" => fill.ranges.push(range(1)?),
+            "cut" => fill.cut = Some(range(1)?),
+            "misfit" => fill.misfits.push((Lsn(number(1)?), number(2)?)),
+            "unreadable" => fill.unreadable.push(range(1)?),
+            "header" => fill.headers.push(number(1)?),
             "torn" => fill.torn = Some(Lsn(number(1)?)),
             "end" => {}
             _ => return None,
@@ -88,19 +114,26 @@ fn parse(text: &str) -> Option<Fill> {
 }
 
 fn text_of(fill: &Fill) -> String {
-    let mut text = format!("generation {}\n", fill.generation);
-    for range in &fill.ranges {
+    let id = u128::from_be_bytes(fill.log_id.0);
+    let mut text = format!("log {id:032x}\ngeneration {}\n", fill.generation);
+    for (base, len) in &fill.misfits {
         // Writing to a String can't fail; nor below.
-        let _ = writeln!(text, "give-up {} {}", range.start.0, range.end.0);
+        let _ = writeln!(text, "misfit {} {len}", base.0);
     }
-    for base in &fill.misfits {
-        let _ = writeln!(text, "misfit {}", base.0);
+    for range in &fill.unreadable {
+        let _ = writeln!(text, "unreadable {} {}", range.start.0, range.end.0);
+    }
+    for number in &fill.headers {
+        let _ = writeln!(text, "header {number}");
+    }
+    for range in &fill.ranges {
+        let _ = writeln!(text, "give-up {} {}", range.start.0, range.end.0);
     }
     if let Some(lsn) = fill.torn {
         let _ = writeln!(text, "torn {}", lsn.0);
     }
-    if let Some(lsn) = fill.cut {
-        let _ = writeln!(text, "cut {}", lsn.0);
+    if let Some(range) = &fill.cut {
+        let _ = writeln!(text, "cut {} {}", range.start.0, range.end.0);
     }
     let crc = crc32fast::hash(text.as_bytes());
     let _ = writeln!(text, "end {crc:08x}");
@@ -124,17 +157,30 @@ fn finish<D: Disk>(folder: &D, number: u32, how: &str) -> Result<(), DiskError> 
     folder.sync_folder().at(DiskCall::SyncFolder, folder.path(), "")
 }
 
+/// The places in a file that could not be read, for the note.
+fn unreadable_text(unreadable: &Unreadable) -> String {
+    if unreadable.ranges().is_empty() {
+        return String::new();
+    }
+    let places = unreadable.ranges().iter();
+    let places: Vec<String> =
+        places.map(|place| format!("[{}, {}]", place.start.0, place.end.0 - place.start.0)).collect();
+    let more = if unreadable.has_more() { "\"unreadable_is_not_all\": true, " } else { "" };
+    format!("\"unreadable_offset_and_bytes\": [{}], {more}", places.join(", "))
+}
+
 fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', " ")
 }
 
 impl<'a, D: Disk> Quarantine<'a, D> {
     pub(super) fn new(log: &'a D, folder: D, at_s: u64) -> Result<Quarantine<'a, D>, DiskError> {
-        let number = numbers(&folder)?.into_iter().map(|(number, _)| number).max().unwrap_or(0) + 1;
+        let numbers = numbered(&folder)?.into_iter().map(|(number, _)| number);
+        let number = numbers.max().unwrap_or(0).saturating_add(1);
         Ok(Quarantine { log, folder, number, at_s, files: Vec::new(), entries: String::new() })
     }
 
-    /// Copies a part of a file. What is not there any more is said so in the note.
+    /// Copies a part of a file. What is not there any more is said so in the note, and what the medium does not give: it is zeros in the copy.
     pub(super) fn range(
         &mut self,
         name: &str,
@@ -144,8 +190,9 @@ impl<'a, D: Disk> Quarantine<'a, D> {
         why: &str,
     ) -> Result<(), RepairError> {
         let copy = format!("{:04}-{name}-{offset:#x}-{bytes}", self.number);
+        let mut unreadable = Unreadable::default();
         let copied = match self.log.open(name, Access::Read) {
-            Ok(from) => self.copy(&from, name, &copy, offset, bytes)?,
+            Ok(from) => self.copy(&from, name, &copy, offset..offset + bytes, &mut unreadable)?,
             Err(Errno::NOENT) => 0,
             Err(errno) => return Ok(Err(errno).at(DiskCall::Open, self.log.path(), name)?),
         };
@@ -159,8 +206,9 @@ impl<'a, D: Disk> Quarantine<'a, D> {
         // Writing to a String can't fail.
         let _ = write!(
             self.entries,
-            "    {{\"file\": \"{}\", \"offset\": {offset}, \"bytes\": {bytes}, {lsns}\"kept_in\": {kept}, \"kept_bytes\": {copied}, \"why\": \"{}\"}}",
+            "    {{\"file\": \"{}\", \"offset\": {offset}, \"bytes\": {bytes}, {lsns}\"kept_in\": {kept}, \"kept_bytes\": {copied}, {}\"why\": \"{}\"}}",
             escaped(name),
+            unreadable_text(&unreadable),
             escaped(why)
         );
         Ok(())
@@ -192,8 +240,8 @@ impl<'a, D: Disk> Quarantine<'a, D> {
         from: &D::File,
         name: &str,
         copy: &str,
-        offset: u64,
-        bytes: u64,
+        part: Range<u64>,
+        unreadable: &mut Unreadable,
     ) -> Result<u64, RepairError> {
         let folder = self.folder.path().to_path_buf();
         match self.folder.remove(copy) {
@@ -202,13 +250,17 @@ impl<'a, D: Disk> Quarantine<'a, D> {
         }
         let to = self.folder.create(copy).at(DiskCall::Create, &folder, copy)?;
         let (mut piece, mut done) = (vec![0; PIECE], 0);
-        while done < bytes {
-            let want = usize::try_from(bytes - done).map_or(PIECE, |left| left.min(PIECE));
-            let read = from.read_at(&mut piece[..want], offset + done);
-            let count = read.at(DiskCall::Read, self.log.path(), name).map_err(|error| {
-                let is_readable = |at, page: &mut [u8]| from.read_at(page, at).is_ok();
-                unreadable(error, first_unreadable(offset + done, want, is_readable))
-            })?;
+        while part.start + done < part.end {
+            let (at, left) = (part.start + done, part.end - part.start - done);
+            let piece = &mut piece[..usize::try_from(left).map_or(PIECE, |left| left.min(PIECE))];
+            let read = match from.read_at(piece, at) {
+                // An offset in a file is noted like a place in the log.
+                Err(Errno::IO) => read_pages::<D>(from, at, piece, |page| {
+                    unreadable.note(Lsn(page.start)..Lsn(page.end));
+                }),
+                read => read,
+            };
+            let count = read.at(DiskCall::Read, self.log.path(), name)?;
             if count == 0 {
                 break;
             }

@@ -1,20 +1,22 @@
 //! Every record of a log, and what does not hold between them.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::path::Path;
 
 use windlass_log::{
-    Class, Extent, FEATURES_KNOWN, Fetched, Geometry, Image, LogId, Lsn, Marks, RECORD_ALIGN, RecordKind,
-    Row, Scan, ScanError, SegmentHeader, Shape, Step, Stop, StopReason, Superblock, judge,
+    Class, Extent, Fetched, Geometry, Image, LogId, Lsn, Marks, RECORD_ALIGN, RecordKind, Row,
+    SEGMENT_HEADER, Scan, ScanError, SegmentHeader, Shape, Step, Stop, StopReason, Superblock, judge,
 };
 
-use super::{RepairError, first_unreadable};
+use super::RepairError;
 use crate::disk::Disk;
 use crate::error::DiskError;
-use crate::image::{Files, OpenFile};
+use crate::folder::Listing;
+use crate::image::{Files, Forgiving, Lacking, OpenFile};
 use crate::inspect::stop_offset;
 use crate::names;
-use crate::open::OpenError;
+use crate::open::{BadHeader, OpenError};
 use crate::scrub::{Damage, damage_start};
 
 /// More ranges than this are not for a repair.
@@ -35,36 +37,56 @@ pub(super) struct Survey {
     pub(super) tail: Lsn,
     pub(super) torn: Option<Stop>,
     pub(super) damage: Vec<Damage>,
-    /// The start of the last damage, if nothing whole lies behind it.
-    pub(super) cut: Option<Lsn>,
+    /// The last damage, if nothing whole lies behind it.
+    pub(super) cut: Option<Range<Lsn>>,
 }
 
-/// A folder's log as it is once its headers are mended and what is no segment is gone.
+/// A folder's log as it is once its headers are mended, its files have their lengths, and what the medium does not give is written again.
 pub(super) struct Mended<'a, D: Disk> {
-    files: Files<'a, D>,
+    disk: &'a D,
     geometry: Geometry,
     log_id: LogId,
-    absent: &'a BTreeSet<u64>,
-    headers: &'a BTreeSet<u64>,
-    /// Where the last reading that failed did.
-    failed_at: Option<Lsn>,
+    pub(super) forgiving: Forgiving,
+    pub(super) headers: BTreeSet<u64>,
+    open: OpenFile<D>,
 }
 
 impl<'a, D: Disk> Mended<'a, D> {
-    pub(super) fn new(
-        disk: &'a D,
-        geometry: Geometry,
-        log_id: LogId,
-        absent: &'a BTreeSet<u64>,
-        headers: &'a BTreeSet<u64>,
-        open: &'a mut OpenFile<D>,
-    ) -> Mended<'a, D> {
-        let files = Files::new(disk, geometry, open);
-        Mended { files, geometry, log_id, absent, headers, failed_at: None }
+    pub(super) fn new(disk: &'a D, geometry: Geometry, log_id: LogId, listing: &Listing) -> Mended<'a, D> {
+        let forgiving = Forgiving::new(listing, geometry);
+        Mended { disk, geometry, log_id, forgiving, headers: BTreeSet::new(), open: None }
     }
 
-    pub(super) fn failed_at(&self) -> Option<Lsn> {
-        self.failed_at
+    /// Whether the header of a segment that is there holds.
+    pub(super) fn header(&mut self, number: u64) -> Result<Result<(), BadHeader>, DiskError> {
+        let mut bytes = [0; SEGMENT_HEADER];
+        if self.read(self.geometry.base(number), &mut bytes)? != Fetched::Whole {
+            return Ok(Ok(()));
+        }
+        let expected = self.expected(number);
+        Ok(match SegmentHeader::decode(&bytes) {
+            Ok(header) if header == expected => Ok(()),
+            Ok(header) => Err(BadHeader::Other(header)),
+            Err(error) => Err(error.into()),
+        })
+    }
+
+    fn expected(&self, number: u64) -> SegmentHeader {
+        super::fill::header(self.geometry, self.log_id, number)
+    }
+
+    /// Whether the medium gives all of a page.
+    pub(super) fn is_readable(&self, lsn: Lsn) -> bool {
+        let ranges = self.forgiving.unreadable.ranges();
+        !ranges.iter().any(|range| range.contains(&lsn))
+    }
+
+    /// Whether there is a whole record in a segment, whatever its header says.
+    pub(super) fn has_record(&mut self, now: &Superblock, number: u64) -> Result<bool, RepairError> {
+        let shape = Shape { geometry: self.geometry, log_id: now.log_id, history: now.history.clone() };
+        let from = self.geometry.first_record(number);
+        let mut scan = Scan::new(shape, from, None).flat().without_headers();
+        Ok(scan.resync(self, number + 1).map_err(failed)?.is_some())
     }
 }
 
@@ -75,25 +97,11 @@ impl<D: Disk> Image for Mended<'_, D> {
 
     fn read(&mut self, lsn: Lsn, into: &mut [u8]) -> Result<Fetched, DiskError> {
         let number = self.geometry.segment_of(lsn);
-        if self.absent.contains(&number) {
-            return Ok(Fetched::Missing);
-        }
-        let fetched = match self.files.read(lsn, into) {
-            Ok(fetched) => fetched,
-            Err(error) => {
-                let is_readable = |at, page: &mut [u8]| self.files.read(Lsn(at), page).is_ok();
-                self.failed_at = Some(Lsn(first_unreadable(lsn.0, into.len(), is_readable)));
-                return Err(error);
-            }
-        };
-        if self.geometry.offset_of(lsn) == 0 && self.headers.contains(&number) {
-            let header = SegmentHeader {
-                log_id: self.log_id,
-                base: lsn,
-                segment_bytes: self.geometry.segment_bytes(),
-                features: FEATURES_KNOWN,
-            };
-            let bytes = header.encode();
+        let mut files =
+            Files::new(self.disk, self.geometry, &mut self.open).forgiving(Some(&mut self.forgiving));
+        let fetched = files.read(lsn, into)?;
+        if self.geometry.offset_of(lsn) == 0 && self.headers.contains(&number) && fetched == Fetched::Whole {
+            let bytes = self.expected(number).encode();
             let count = bytes.len().min(into.len());
             into[..count].copy_from_slice(&bytes[..count]);
         }
@@ -109,8 +117,8 @@ fn failed(error: ScanError<DiskError>) -> RepairError {
     }
 }
 
-pub(super) fn survey<I: Image<Error = DiskError>>(
-    image: &mut I,
+pub(super) fn survey<D: Disk>(
+    image: &mut Mended<'_, D>,
     now: &Superblock,
     geometry: Geometry,
     folder: &Path,
@@ -135,7 +143,11 @@ pub(super) fn survey<I: Image<Error = DiskError>>(
             Step::Stop(stop) => stop,
         };
         survey.tail = stop.lsn;
-        match meaning(image, &shape, now, &stop)? {
+        let class = meaning(image, &shape, now, &stop)?;
+        let lacking = image.forgiving.lacking(geometry, &stop);
+        match class {
+            // No crash shortens a file or spoils a sector: what was there may have been acknowledged.
+            Class::End | Class::Torn if lacking.is_some() => {}
             Class::End => return Ok(survey),
             Class::Torn => {
                 survey.torn = Some(stop);
@@ -164,20 +176,28 @@ pub(super) fn survey<I: Image<Error = DiskError>>(
         let last = last_segment(image, geometry, stop.lsn, now)?;
         let behind = scan.resync(image, last + 1).map_err(failed)?;
         let flushed = now.persisted.max(now.clean.unwrap_or_default()).max(Lsn(start.0 + RECORD_ALIGN));
+        let (lost_to, reason) = match lacking {
+            Some(Lacking::Unreadable { end }) => (end, stop.reason),
+            Some(Lacking::CutOff { segment, end }) => (end, StopReason::SegmentShort { segment }),
+            None => (flushed, stop.reason),
+        };
         let number = geometry.segment_of(start);
-        survey.damage.push(Damage {
+        let is_at_stop = start == stop.lsn && lacking.is_none();
+        let damage = Damage {
             start,
-            end: behind.unwrap_or(geometry.normalize(flushed)),
+            end: behind.unwrap_or(geometry.normalize(flushed.max(lost_to))),
             is_whole_behind: behind.is_some(),
             file: folder.join(names::segment(geometry, number)),
-            offset: if start == stop.lsn { stop_offset(geometry, &stop) } else { geometry.offset_of(start) },
-            reason: stop.reason,
-        });
+            offset: if is_at_stop { stop_offset(geometry, &stop) } else { geometry.offset_of(start) },
+            reason,
+        };
+        let range = damage.start..damage.end;
+        survey.damage.push(damage);
         if survey.damage.len() > RANGES_MAX {
             return Err(RepairError::TooMuch { ranges: RANGES_MAX });
         }
         if behind.is_none() {
-            (survey.tail, survey.cut) = (start, Some(start));
+            (survey.tail, survey.cut) = (start, Some(range));
             return Ok(survey);
         }
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use windlass_log::{Lsn, RecordKind, batch_items};
 use windlass_store::disk::RealDisk;
 use windlass_store::{
-    DiskCall, DiskError, Inspection, OpenError as StoreOpenError, ReadError as StoreReadError,
+    DiskCall, DiskError, Inspection, OpenError as StoreOpenError, ReadError as StoreReadError, Unreadable,
 };
 
 use crate::commit::{CommitError, Level};
@@ -50,8 +50,8 @@ pub struct Salvaged {
     pub lost_ranges: u64,
     /// Their bytes.
     pub lost_bytes: u64,
-    /// What the medium did not give at all, in whole pages.
-    pub unreadable: Vec<Range<Lsn>>,
+    /// What the medium did not give at all.
+    pub unreadable: Unreadable,
 }
 
 /// Why a salvage came to nothing, or was not finished. The damaged log is as it was.
@@ -109,7 +109,7 @@ pub fn salvage(folder: &Path, to: &Path, options: Options) -> Result<Salvaged, S
     // The new log has to take all of it.
     let room = bytes.saturating_add(files.saturating_add(8).saturating_mul(superblock.segment_bytes));
     let new = options.segment_bytes(superblock.segment_bytes).retention_bytes(room).create(to)?;
-    let mut walk = inspection.walk(from).forgiving();
+    let mut walk = inspection.walk(from).forgiving().map_err(SalvageError::Read)?;
     let mut salvaged = Salvaged {
         records: 0,
         payload_bytes: 0,
@@ -119,7 +119,7 @@ pub fn salvage(folder: &Path, to: &Path, options: Options) -> Result<Salvaged, S
         lost: Vec::new(),
         lost_ranges: 0,
         lost_bytes: 0,
-        unreadable: Vec::new(),
+        unreadable: Unreadable::default(),
     };
     let append = |cause| SalvageError::Append { to: to.to_path_buf(), cause };
     let commit = |cause| SalvageError::Commit { to: to.to_path_buf(), cause };
@@ -171,7 +171,7 @@ pub fn salvage(folder: &Path, to: &Path, options: Options) -> Result<Salvaged, S
             break;
         }
     }
-    salvaged.unreadable = walk.unreadable().to_vec();
+    salvaged.unreadable = walk.unreadable();
     let _committed = new.commit_blocking(salvaged.new_end, Level::Local).map_err(commit)?;
     new.close()?;
     Ok(salvaged)

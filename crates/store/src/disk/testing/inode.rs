@@ -41,6 +41,9 @@ impl Inode {
     /// The pages of `range` reach the medium, but for those that a failed flush left clean.
     pub(super) fn flush(&mut self, range: &Range<u64>) -> u64 {
         let mut written = 0;
+        if range.end == u64::MAX {
+            self.durable.truncate(index(self.live_len));
+        }
         for page in range.start / PAGE..range.end.min(self.live_len).div_ceil(PAGE) {
             let bytes = self.live_page(page);
             if self.stuck.get(&page) == Some(&bytes) {
@@ -76,6 +79,9 @@ impl Inode {
         let mut after = self.durable.clone();
         if live.len() > after.len() && random.keeps() {
             after.resize(live.len(), 0);
+        }
+        if live.len() < after.len() && random.keeps() {
+            after.truncate(live.len());
         }
         for page in 0..(after.len() as u64).div_ceil(PAGE) {
             let start = index(page * PAGE);

@@ -1,6 +1,8 @@
 //! What goes wrong on the medium of a [`TestDisk`] by itself: bits that change, sectors that can't be read.
 
-use super::{SECTOR, TestDisk, index};
+use std::ops::Range;
+
+use super::{Errno, PAGE, SECTOR, State, TestDisk, index};
 
 impl TestDisk {
     /// Flips the bits of `mask` in one byte of a file, durably.
@@ -29,7 +31,8 @@ impl TestDisk {
         inode.durable[index(offset)] ^= mask;
     }
 
-    /// From here on whatever reads the sector of this byte of a file is answered `IO`, each time.
+    /// From here on whatever reads the sector of this byte of a file is answered `IO`, each time, and so is whatever writes a part of its page, which has to be read for that.
+    /// Written as a whole page it can be read again.
     ///
     /// # Panics
     ///
@@ -43,5 +46,24 @@ impl TestDisk {
     /// What was spoilt can be read again.
     pub fn unspoil(&self) {
         self.state().spoilt.clear();
+    }
+}
+
+impl State {
+    /// What a write is answered where sectors can't be read.
+    pub(super) fn write_spoilt(&mut self, number: u64, written: Range<u64>) -> Result<(), Errno> {
+        let sectors = written.start / SECTOR..written.end.div_ceil(SECTOR);
+        let pages = written.start / PAGE..written.end.div_ceil(PAGE);
+        let in_pages = (number, pages.start * (PAGE / SECTOR))..(number, pages.end * (PAGE / SECTOR));
+        let spoilt: Vec<(u64, u64)> = self.spoilt.range(in_pages).copied().collect();
+        let is_whole = |sector: u64| {
+            let page = sector * SECTOR / PAGE * PAGE;
+            written.start <= page && written.end >= page + PAGE
+        };
+        if spoilt.iter().any(|(_, sector)| !is_whole(*sector)) {
+            return Err(Errno::IO);
+        }
+        self.spoilt.retain(|(file, sector)| *file != number || !sectors.contains(sector));
+        Ok(())
     }
 }
