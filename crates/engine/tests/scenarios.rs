@@ -47,6 +47,7 @@ scenarios! {
     a_stream_does_not_wait_for_answers
     large_batches_end_on_record_ends
     membership_a_configuration_of_a_fetch_that_failed_counts_for_nothing_r20
+    membership_a_member_that_has_left_is_told_by_number
     membership_a_cut_brings_the_former_configuration_back
     membership_a_learner_catches_up_and_votes
     membership_a_learner_is_handed_nothing

@@ -265,8 +265,13 @@ impl Engine {
 
     /// Somebody says that this member has left.
     pub(super) fn told_not_a_member(&mut self, number: u64) {
-        let known = self.core.newest().configuration.number();
-        if number > known && self.tenure.is_none() && self.left != Some(number) {
+        let newest = &self.core.newest().configuration;
+        let known = newest.number();
+        // Who says so has a configuration that is committed. It may be the one that this member has, and does not know to be; or this member was
+        // founded with others than the group was.
+        let is_out = newest.member(self.core.me()).is_none() && !newest.is_unknown();
+        let is_told = number > known || number == known && (is_out || known == 0 && !newest.is_unknown());
+        if is_told && self.tenure.is_none() && self.left != Some(number) {
             self.left = Some(number);
             self.abandon_candidacy();
             self.core.event(Event::NotAMember { configuration: number });

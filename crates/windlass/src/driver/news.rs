@@ -62,6 +62,9 @@ pub(super) struct News {
     /// Whom it counts, and how many of them it needs.
     quorum: usize,
     is_voter: bool,
+    /// Whether it knows a configuration of its group: who joins does not, until a primary comes for it.
+    is_known: bool,
+    strange: Option<Lasting>,
     suspicion_ns: u64,
     look_at: u64,
     reached: BTreeSet<MemberId>,
@@ -93,6 +96,8 @@ impl News {
             others: voters.iter().copied().filter(|voter| *voter != me).collect(),
             quorum,
             is_voter: voters.contains(&me),
+            is_known: !voters.is_empty(),
+            strange: None,
             suspicion_ns,
             look_at: 0,
             reached: BTreeSet::new(),
@@ -145,6 +150,7 @@ impl News {
     pub(super) fn configured(&mut self, configuration: &Configuration) {
         self.others = configuration.voters().filter(|voter| *voter != self.me).collect();
         self.is_voter = configuration.is_voter(self.me);
+        self.is_known = !configuration.is_unknown();
         self.quorum = configuration.useful_quorum();
     }
 
@@ -187,6 +193,15 @@ impl News {
             }
         } else if self.lonely.get_or_insert(Lasting::new(now)).is_due(now) {
             warn!(logger, "no majority: {} not reached", self.missing());
+        }
+        if self.is_known {
+            self.strange = None;
+        } else if self.strange.get_or_insert(Lasting::new(now)).is_due(now) {
+            info!(
+                logger,
+                "this member belongs to no group yet: it waits for a primary that has added it (`windlass group add {}`, or `replace`)",
+                self.me.0
+            );
         }
         let has_majority = self.has_majority();
         let waits = self.waits_for();
@@ -313,6 +328,13 @@ pub(super) fn event(logger: &Logger, event: &Event) {
             );
         }
         Event::ChangeRefused { reason, .. } => warn!(logger, "a change of the group is refused: {}", reason),
+        Event::NotAMember { configuration: 0 } => {
+            warn!(
+                logger,
+                "this member is not among those that its group began with: give it the group's file, where it has `joins = true`, and an empty folder, \
+                 and add it (`windlass group add`)"
+            );
+        }
         Event::NotAMember { configuration } => {
             warn!(
                 logger,
@@ -465,6 +487,21 @@ mod tests {
         [2, 3].map(MemberId).into_iter().for_each(|peer| one.news.up(peer));
         one.wait(61_000);
         assert!(one.lines().iter().all(|line| !line.contains("keeps")));
+    }
+
+    #[test]
+    fn who_is_to_join_says_that_it_waits_to_be_added() {
+        let mut one = Fixture::new();
+        one.news = News::of(MemberId(4), &[], 0, 400 * MS, 0);
+        one.status.primary = Some(MemberId(4));
+        let waits = "this member belongs to no group yet: it waits for a primary that has added it (`windlass group add 4`, or `replace`)";
+        one.wait(5_000);
+        assert_eq!(one.lines(), [waits]);
+        one.wait(10_000);
+        assert_eq!(one.lines(), [waits]);
+        one.news.configured(&Configuration::founding([1, 2, 4].map(MemberId)));
+        one.wait(20_000);
+        assert!(one.lines().iter().all(|line| line != waits));
     }
 
     #[test]
