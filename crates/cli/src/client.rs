@@ -12,13 +12,17 @@
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read as _};
+use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use windlass::LogId;
 use windlass::control::{NONCE_BYTES, PROOF_BYTES, Secret};
+use windlass::engine::{Change, Quorums};
+use windlass::{LogId, MemberId};
+
+use crate::view::View;
 
 /// The longest payload a client can append through this connection: 1 MiB.
 pub(crate) const PAYLOAD_BYTES_MAX: usize = 1 << 20;
@@ -68,6 +72,10 @@ pub(crate) enum Request {
     Close,
     /// As primary: give the tenure to this member.
     HandOver { to: u8 },
+    /// Who belongs to the group, as the member knows.
+    Members,
+    /// As primary: change the group; answered once the configuration is committed.
+    Change(Change),
 }
 
 /// What a member answers.
@@ -118,6 +126,27 @@ pub(crate) enum Reply {
     Closed,
     /// The tenure was given up in the other member's favour.
     HandedOver,
+    Members(View),
+    /// The change is committed, in the configuration of this number.
+    Changed {
+        number: u64,
+    },
+    /// The change is not known to be committed.
+    NotChanged {
+        what: NotChanged,
+        why: String,
+    },
+}
+
+/// What has become of a change that is not known to be committed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NotChanged {
+    /// It is not made.
+    Refused,
+    /// It is not made, and may be later, by this or another member, without anybody's doing.
+    Passes,
+    /// The group's members will tell.
+    Unknown,
 }
 
 /// Where a member stands.
@@ -139,6 +168,13 @@ pub(crate) struct Standing {
     pub(crate) void_batches: u64,
     /// It lacks something that it may have acknowledged, and has it sent again by its peers.
     pub(crate) damaged: bool,
+    /// Whom it follows as primary.
+    pub(crate) follows: Option<u8>,
+    /// What it is in the newest configuration that it knows: `voter`, `learner` or `outside`.
+    pub(crate) standing: String,
+    /// Who votes in that, and how many of them a primary needs.
+    pub(crate) voters: Vec<u8>,
+    pub(crate) quorum: usize,
     /// By whom it is kept out of the group, why, and what to do.
     pub(crate) kept_out: Vec<String>,
     /// What it counted of its windows since its process began.
@@ -196,6 +232,12 @@ impl Request {
             Request::Close => put(into, 5, &[], &[]),
             Request::HandOver { to } => put(into, 6, &[u64::from(*to)], &[]),
             Request::Prove { log_id, proof } => put(into, 7, &[], &[&log_id.0[..], proof].concat()),
+            Request::Members => put(into, 8, &[], &[]),
+            Request::Change(change) => {
+                let (fields, address) = change_fields(change);
+                let address = address.map(|address| address.to_string()).unwrap_or_default();
+                put(into, 9, &fields, address.as_bytes());
+            }
         }
     }
 
@@ -221,9 +263,46 @@ impl Request {
                 let (log_id, proof) = body.split_first_chunk()?;
                 Request::Prove { log_id: LogId(*log_id), proof: proof.try_into().ok()? }
             }
+            8 if body.is_empty() => Request::Members,
+            9 => {
+                let (fields, address) = take(body)?;
+                let address = match address {
+                    [] => None,
+                    text => Some(std::str::from_utf8(text).ok()?.parse().ok()?),
+                };
+                Request::Change(change_of(fields, address)?)
+            }
             _ => return None,
         })
     }
+}
+
+/// A change as a request has it: which, its two numbers, and its address.
+fn change_fields(change: &Change) -> ([u64; 3], Option<SocketAddr>) {
+    match *change {
+        Change::Add { member, address } => ([1, u64::from(member.0), 0], address),
+        Change::Remove { member } => ([2, u64::from(member.0), 0], None),
+        Change::Replace { old, new, address } => ([3, u64::from(old.0), u64::from(new.0)], address),
+        Change::Quorums { quorums: Quorums::Majority } => ([4, 0, 0], None),
+        Change::Quorums { quorums: Quorums::Sizes { write, takeover } } => {
+            ([5, u64::from(write), u64::from(takeover)], None)
+        }
+    }
+}
+
+fn change_of([which, a, b]: [u64; 3], address: Option<SocketAddr>) -> Option<Change> {
+    let member = |number: u64| u8::try_from(number).ok().map(MemberId);
+    Some(match (which, address) {
+        (1, address) if b == 0 => Change::Add { member: member(a)?, address },
+        (2, None) if b == 0 => Change::Remove { member: member(a)? },
+        (3, address) => Change::Replace { old: member(a)?, new: member(b)?, address },
+        (4, None) if (a, b) == (0, 0) => Change::Quorums { quorums: Quorums::Majority },
+        (5, None) => {
+            let (write, takeover) = (u8::try_from(a).ok()?, u8::try_from(b).ok()?);
+            Change::Quorums { quorums: Quorums::Sizes { write, takeover } }
+        }
+        _ => return None,
+    })
 }
 
 impl Reply {
@@ -247,6 +326,12 @@ impl Reply {
             Reply::Challenge(nonce) => put(into, 11, &[], nonce),
             Reply::Welcome => put(into, 12, &[], &[]),
             Reply::Stranger { why } => put(into, 13, &[], short(why)),
+            Reply::Members(view) => {
+                let json = serde_json::to_vec(view).expect("strings and numbers");
+                put(into, 14, &[], &json);
+            }
+            Reply::Changed { number } => put(into, 15, &[*number], &[]),
+            Reply::NotChanged { what, why } => put(into, 16, &[*what as u64], short(why)),
         }
     }
 
@@ -281,6 +366,17 @@ impl Reply {
             11 => Reply::Challenge(body.try_into().ok()?),
             12 if body.is_empty() => Reply::Welcome,
             13 => Reply::Stranger { why: text(body) },
+            14 => Reply::Members(serde_json::from_slice(body).ok()?),
+            15 => {
+                let ([number], []) = take(body)? else { return None };
+                Reply::Changed { number }
+            }
+            16 => {
+                let ([what], why) = take(body)?;
+                let kinds = [NotChanged::Refused, NotChanged::Passes, NotChanged::Unknown];
+                let what = kinds.into_iter().find(|kind| *kind as u64 == what)?;
+                Reply::NotChanged { what, why: text(why) }
+            }
             _ => return None,
         })
     }
@@ -438,6 +534,7 @@ pub(crate) fn ask(socket: &Path, pass: &Pass, request: &Request, patience: Durat
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::view::ViewMember;
 
     #[test]
     fn a_client_of_another_group_is_told_so_and_gets_nothing_else() {
@@ -490,7 +587,37 @@ mod tests {
             Request::Close,
             Request::HandOver { to: 255 },
             Request::Prove { log_id: LogId([1; 16]), proof: [2; PROOF_BYTES] },
+            Request::Members,
+            Request::Change(Change::Add { member: MemberId(4), address: None }),
+            Request::Change(Change::Add {
+                member: MemberId(255),
+                address: Some("[::1]:65535".parse().unwrap()),
+            }),
+            Request::Change(Change::Remove { member: MemberId(0) }),
+            Request::Change(Change::Replace {
+                old: MemberId(1),
+                new: MemberId(4),
+                address: Some("10.0.0.4:7001".parse().unwrap()),
+            }),
+            Request::Change(Change::Quorums { quorums: Quorums::Majority }),
+            Request::Change(Change::Quorums { quorums: Quorums::Sizes { write: 2, takeover: 4 } }),
         ];
+        let view = View {
+            by: 1,
+            primary: Some(1),
+            configuration: 3,
+            committed: true,
+            write_quorum: 2,
+            takeover_quorum: 2,
+            highest: 4,
+            members: vec![ViewMember {
+                member: 4,
+                standing: "learner".into(),
+                replaces: Some(2),
+                address: Some("10.0.0.4:7001".parse().unwrap()),
+                follows: Some("streaming".into()),
+            }],
+        };
         let standing = Standing {
             role: "primary".into(),
             epoch: "e1.m2".into(),
@@ -500,6 +627,10 @@ mod tests {
             payload_bytes_max: Some(1 << 20),
             void_batches: 3,
             damaged: true,
+            follows: Some(2),
+            standing: "voter".into(),
+            voters: vec![1, 2, 3],
+            quorum: 2,
             kept_out: vec!["by m1: because".into()],
             windows: Windows { binds: 600, allocated: 4, used_up: 2 },
         };
@@ -518,6 +649,11 @@ mod tests {
             Reply::ReadEnd,
             Reply::Closed,
             Reply::HandedOver,
+            Reply::Members(view),
+            Reply::Changed { number: 9 },
+            Reply::NotChanged { what: NotChanged::Refused, why: "no".into() },
+            Reply::NotChanged { what: NotChanged::Passes, why: "later".into() },
+            Reply::NotChanged { what: NotChanged::Unknown, why: String::new() },
         ];
         let mut stream = Vec::new();
         for request in &requests {
@@ -544,7 +680,9 @@ mod tests {
         for bad in [&[0, 0, 0, 0, 1][..], &[255, 255, 255, 255, 1], &[3, 0, 0, 0, 1], &[3, 0]] {
             assert!(read_frame(&mut { bad }, &mut frame).is_err(), "{bad:?}");
         }
-        for bad in [&[][..], &[0], &[99], &[1, 2, 3], &[4, 0, 0], &[2, 0], &[7; 48], &[7; 50]] {
+        for bad in
+            [&[][..], &[0], &[99], &[1, 2, 3], &[4, 0, 0], &[2, 0], &[7; 48], &[7; 50], &[9; 24], &[9; 26]]
+        {
             assert_eq!(Request::decode(bad), None, "{bad:?}");
         }
         let no_flag = [&[2][..], &[0; 8], &[2, 0, 0, 0, 0, 0, 0, 0]].concat();

@@ -13,6 +13,7 @@ mod group;
 mod log;
 mod node;
 mod session;
+mod view;
 
 use std::process::ExitCode;
 

@@ -98,6 +98,7 @@ impl Members {
                 control: if other == at { control[at] } else { through[other] },
                 client: sockets[other].clone(),
                 folder: folders[other].clone(),
+                joins: false,
             });
             let config = Config {
                 log_id: log_id.clone(),
@@ -107,6 +108,7 @@ impl Members {
                 retention_bytes: 1 << 40,
                 suspicion_ms,
                 any_filesystem: true,
+                quorums: None,
                 members: entries.collect(),
             };
             pass = Some(config.pass()?);

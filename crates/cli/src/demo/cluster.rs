@@ -61,6 +61,7 @@ impl Cluster {
                 },
                 client: run.join(format!("m{number}.sock")),
                 folder: folder.join(format!("m{number}")),
+                joins: false,
             });
         }
         let config = Config {
@@ -71,6 +72,7 @@ impl Cluster {
             retention_bytes: 1 << 40,
             suspicion_ms: plan.suspicion_ms,
             any_filesystem: plan.any_filesystem,
+            quorums: None,
             members,
         };
         let config_file = run.join("group.toml");

@@ -4,6 +4,7 @@
 
 mod append;
 mod init;
+mod members;
 mod read;
 mod status;
 
@@ -12,7 +13,9 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
 use clap::{Subcommand, ValueEnum};
+use windlass::engine::Quorums;
 
+use self::members::Wanted;
 use crate::client::{self, Pass, Reply, Request, Standing, Stranger};
 use crate::exit::{Failure, Status};
 use crate::log::source::Source;
@@ -29,15 +32,15 @@ const LOOK: Duration = Duration::from_millis(10);
 
 /// How the command ends, as its `--help` prints it.
 const STATUSES: &str = "\
-append, read and hand-over wait up to 30 s for a primary, append for one that takes the record (a primary whose disk is full
+append, read, hand-over and changes of the group wait up to 30 s for a primary, append for one that takes the record (a primary whose disk is full
 hands over to a member that has room), and say so after 2 s.
 
 Exit status:
   0   done
   3   refused: an LSN that is trimmed, inside a record or beyond the end, a record too large, a log that is full up to its
-      retention_bytes, a handover that did not come about; init: the file exists, or its folder's path is too long
+      retention_bytes, a handover that did not come about, a change that the group can't make; init: the file exists, or its folder's path is too long
   5   the system failed, a member does not answer, or no member is primary, or takes the record (status: now; the others:
-      for 30 s)
+      for 30 s); add, replace: the new member has not come nearer to voting for 30 s
   64  the command line or the group's file is wrong, or the file is another group's than the member's that was asked
   141 nobody reads standard output any more, as after `| head`";
 
@@ -86,6 +89,54 @@ enum Command {
         #[arg(long, value_enum, default_value_t = Format::Lines)]
         format: Format,
     },
+    /// Who belongs to the group, and who votes, as the primary knows, or the member that knows best
+    Members {
+        /// As this member knows it
+        #[arg(long, value_name = "N")]
+        member: Option<u8>,
+        /// Print a JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Add a member, whose table in the group's file has `joins = true`; it votes once it has caught up
+    Add {
+        /// Its number, above all that were ever given
+        #[arg(value_name = "N")]
+        member: u8,
+        /// Return once it is a member, and not when it votes
+        #[arg(long)]
+        no_wait: bool,
+    },
+    /// Take a member out of the group
+    Remove {
+        /// Which
+        #[arg(value_name = "N")]
+        member: u8,
+    },
+    /// Have a new member take the place of another one, which lost its disk for example, once it has caught up
+    Replace {
+        /// The member that leaves
+        #[arg(value_name = "OLD")]
+        old: u8,
+        /// The new one's number, above all that were ever given; its table in the group's file has `joins = true`
+        #[arg(value_name = "NEW")]
+        new: u8,
+        /// Return once it is a member, and not when it votes
+        #[arg(long)]
+        no_wait: bool,
+    },
+    /// Change how many voters hold what is committed, and how many promise before another one leads
+    Quorums {
+        /// More than half, for both
+        #[arg(long, conflicts_with_all = ["write", "takeover"], required_unless_present = "write")]
+        majority: bool,
+        /// How many hold what is committed
+        #[arg(long, value_name = "N", requires = "takeover")]
+        write: Option<u8>,
+        /// How many promise before another one leads
+        #[arg(long, value_name = "N", requires = "write")]
+        takeover: Option<u8>,
+    },
     /// Make another member the primary, without waiting for suspicion
     HandOver {
         /// The member that is to lead
@@ -128,6 +179,21 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             json: *json,
         }),
         Command::Read { from, member, format } => read::run(&group()?, *from, *member, *format),
+        Command::Members { member, json } => members::show(&group()?, *member, *json),
+        Command::Add { member, no_wait } => {
+            members::change(&group()?, Wanted::Add { member: *member }, !no_wait)
+        }
+        Command::Remove { member } => members::change(&group()?, Wanted::Remove { member: *member }, false),
+        Command::Replace { old, new, no_wait } => {
+            members::change(&group()?, Wanted::Replace { old: *old, new: *new }, !no_wait)
+        }
+        Command::Quorums { write, takeover, majority: _ } => {
+            let quorums = match (*write, *takeover) {
+                (Some(write), Some(takeover)) => Quorums::Sizes { write, takeover },
+                (Some(_) | None, Some(_) | None) => Quorums::Majority,
+            };
+            members::change(&group()?, Wanted::Quorums { quorums }, false)
+        }
         Command::HandOver { to } => hand_over(&group()?, *to),
     }
 }
@@ -156,17 +222,18 @@ impl Group {
             Ok(Reply::Status(standing)) => Ok(standing),
             Ok(Reply::Failed { why }) => Err(std::io::Error::other(why)),
             Ok(other) => Err(std::io::Error::other(format!("an answer to something else: {other:?}"))),
-            Err(error) => {
-                let kind = error.kind();
-                let is_down =
-                    [std::io::ErrorKind::NotFound, std::io::ErrorKind::ConnectionRefused].contains(&kind);
-                Err(if is_down {
-                    let why = format!("no process answers at {}", member.client.display());
-                    std::io::Error::new(kind, why)
-                } else {
-                    error
-                })
-            }
+            Err(error) => Err(Group::down(member, error)),
+        }
+    }
+
+    /// The error of a member that did not answer: that no process is there, if that is it.
+    fn down(member: &MemberConfig, error: std::io::Error) -> std::io::Error {
+        let kind = error.kind();
+        if [std::io::ErrorKind::NotFound, std::io::ErrorKind::ConnectionRefused].contains(&kind) {
+            let why = format!("no process answers at {}", member.client.display());
+            std::io::Error::new(kind, why)
+        } else {
+            error
         }
     }
 
@@ -210,10 +277,23 @@ impl Group {
         // Who answers, and has promised no tenure yet, is of a group that has never run.
         let answers: Vec<_> = standings.iter().filter_map(|(_, standing)| standing.as_ref().ok()).collect();
         let is_new = !answers.is_empty() && answers.iter().all(|standing| standing.epoch.starts_with("e0."));
-        let needs = if is_new {
-            String::from("for the first start of a group all of its members have to run")
-        } else {
-            format!("a majority has to run ({} of {})", standings.len() / 2 + 1, standings.len())
+        let far = answers.iter().filter_map(|standing| standing.follows).find(|primary| {
+            !standings.iter().any(|(number, standing)| number == primary && standing.is_ok())
+        });
+        // Who has the newest configuration knows who votes: more, as a rule.
+        let knows = answers.iter().find(|standing| standing.standing == "voter");
+        let needs = match (far, knows) {
+            (Some(far), _) => {
+                format!("m{far} is followed as primary, and does not answer here: run this where it runs")
+            }
+            (None, _) if is_new => {
+                String::from("for the first start of a group all of its members have to run")
+            }
+            (None, Some(knows)) => {
+                let voters: Vec<String> = knows.voters.iter().map(|voter| format!("m{voter}")).collect();
+                format!("{} of {} have to run", knows.quorum, voters.join(", "))
+            }
+            (None, None) => String::from("a majority has to run"),
         };
         let message = format_args!("no member is primary {when}: {}; {needs}", words.join(", "));
         Failure::new(Status::System, message)

@@ -40,13 +40,18 @@ pub(super) fn run(group: &Group, json: bool) -> Result<(), Failure> {
                 why: standing.as_ref().err().map(ToString::to_string),
             })?,
             (Ok(s), false) => output.line(format_args!(
-                "{:<7} yes      {:<10} {:<9} {:<16} {}{}",
+                "{:<7} yes      {:<10} {:<9} {:<16} {}{}{}",
                 format!("m{}", member.number),
                 s.role,
                 s.epoch,
                 s.durable,
                 s.tail,
-                if s.damaged { "  damaged: its peers send it again what it lacks" } else { "" }
+                if s.damaged { "  damaged: its peers send it again what it lacks" } else { "" },
+                match s.standing.as_str() {
+                    "learner" => "  learns: votes once it has caught up",
+                    "outside" => "  no member of the group",
+                    _ => "",
+                }
             ))?,
             (Err(error), false) => {
                 output.line(format_args!("{:<7} no       ({error})", format!("m{}", member.number)))?;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use slog::Logger;
 use windlass::control::{Member, Secret};
+use windlass::engine::{QuorumError, Quorums};
 use windlass::{Level, LogId, MemberId, NodeOptions};
 
 use crate::client::Pass;
@@ -41,7 +42,17 @@ pub(crate) struct Config {
     pub(crate) suspicion_ms: u64,
     /// Accept a filesystem on which preallocation or locks are not known to hold.
     pub(crate) any_filesystem: bool,
+    /// How many members hold what is committed, and how many promise before another one leads, when the group begins. Without: more than half.
+    #[serde(flatten)]
+    pub(crate) quorums: Option<QuorumsConfig>,
     pub(crate) members: Vec<MemberConfig>,
+}
+
+/// Sizes of quorums.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub(crate) struct QuorumsConfig {
+    pub(crate) write_quorum: u8,
+    pub(crate) takeover_quorum: u8,
 }
 
 /// One member.
@@ -55,6 +66,9 @@ pub(crate) struct MemberConfig {
     pub(crate) client: PathBuf,
     /// The folder of its log.
     pub(crate) folder: PathBuf,
+    /// The group did not begin with it: it is added later, with `windlass group add` or `replace`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) joins: bool,
 }
 
 /// The file as it is written: what is missing is named by [`Draft::finish`], which knows in which table it belongs.
@@ -68,6 +82,8 @@ struct Draft {
     retention_bytes: Option<u64>,
     suspicion_ms: Option<u64>,
     any_filesystem: Option<bool>,
+    write_quorum: Option<u8>,
+    takeover_quorum: Option<u8>,
     #[serde(default)]
     members: Vec<MemberDraft>,
 }
@@ -79,11 +95,12 @@ struct MemberDraft {
     control: Option<SocketAddr>,
     client: Option<PathBuf>,
     folder: Option<PathBuf>,
+    joins: Option<bool>,
 }
 
-/// A key without which there is no group.
+/// What keeps the file from naming a group.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-enum Missing {
+enum Wrong {
     #[error(
         "log_id is missing at the top of the file: 32 hexadecimal digits, made once for the group with `openssl rand -hex 16`"
     )]
@@ -96,6 +113,14 @@ enum Missing {
     Members,
     #[error("{key} is missing in the [[members]] table number {table}{}", whose(*number))]
     OfMember { key: &'static str, table: usize, number: Option<u8> },
+    #[error("member {number} has two [[members]] tables: a number is one member's alone")]
+    Twice { number: u8 },
+    #[error("every [[members]] table has `joins = true`: the members that the group began with have not")]
+    NoFounders,
+    #[error("{there} is given and {missing} is not: give both, or none of them for majorities")]
+    HalfOfQuorums { there: &'static str, missing: &'static str },
+    #[error("write_quorum and takeover_quorum: {0}")]
+    Quorums(#[from] QuorumError),
 }
 
 fn whose(number: Option<u8>) -> String {
@@ -103,38 +128,68 @@ fn whose(number: Option<u8>) -> String {
 }
 
 impl Draft {
-    fn finish(self) -> Result<Config, Missing> {
+    fn finish(self) -> Result<Config, Wrong> {
         if self.members.is_empty() {
-            return Err(Missing::Members);
+            return Err(Wrong::Members);
         }
         let members = self
             .members
             .into_iter()
             .enumerate()
             .map(|(at, member)| member.finish(at + 1))
-            .collect::<Result<_, _>>()?;
+            .collect::<Result<Vec<MemberConfig>, _>>()?;
+        for (at, member) in members.iter().enumerate() {
+            if members[..at].iter().any(|other| other.number == member.number) {
+                return Err(Wrong::Twice { number: member.number });
+            }
+        }
+        let founders = members.iter().filter(|member| !member.joins).count();
+        if founders == 0 {
+            return Err(Wrong::NoFounders);
+        }
+        let quorums = match (self.write_quorum, self.takeover_quorum) {
+            (Some(write_quorum), Some(takeover_quorum)) => {
+                Some(QuorumsConfig { write_quorum, takeover_quorum })
+            }
+            (None, None) => None,
+            (Some(_), None) => {
+                return Err(Wrong::HalfOfQuorums { there: "write_quorum", missing: "takeover_quorum" });
+            }
+            (None, Some(_)) => {
+                return Err(Wrong::HalfOfQuorums { there: "takeover_quorum", missing: "write_quorum" });
+            }
+        };
+        quorums.map_or(Quorums::Majority, QuorumsConfig::sizes).check(founders)?;
         Ok(Config {
-            log_id: self.log_id.ok_or(Missing::LogId)?,
-            secret: self.secret.ok_or(Missing::Secret)?,
+            log_id: self.log_id.ok_or(Wrong::LogId)?,
+            secret: self.secret.ok_or(Wrong::Secret)?,
             level: self.level.unwrap_or_else(|| String::from("durable")),
             segment_bytes: self.segment_bytes.unwrap_or(SEGMENT_BYTES),
             retention_bytes: self.retention_bytes.unwrap_or(RETENTION_BYTES),
             suspicion_ms: self.suspicion_ms.unwrap_or(SUSPICION_MS),
             any_filesystem: self.any_filesystem.unwrap_or(false),
+            quorums,
             members,
         })
     }
 }
 
 impl MemberDraft {
-    fn finish(self, table: usize) -> Result<MemberConfig, Missing> {
-        let of = |key| Missing::OfMember { key, table, number: self.number };
+    fn finish(self, table: usize) -> Result<MemberConfig, Wrong> {
+        let of = |key| Wrong::OfMember { key, table, number: self.number };
         Ok(MemberConfig {
             number: self.number.ok_or_else(|| of("number"))?,
             control: self.control.ok_or_else(|| of("control"))?,
             client: self.client.clone().ok_or_else(|| of("client"))?,
             folder: self.folder.clone().ok_or_else(|| of("folder"))?,
+            joins: self.joins.unwrap_or(false),
         })
+    }
+}
+
+impl QuorumsConfig {
+    fn sizes(self) -> Quorums {
+        Quorums::Sizes { write: self.write_quorum, takeover: self.takeover_quorum }
     }
 }
 
@@ -155,7 +210,7 @@ impl Config {
     /// Parses the file's text; an error is the line for the user.
     fn parse(text: &str) -> Result<Config, String> {
         let draft: Draft = toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
-        draft.finish().map_err(|missing| missing.to_string())
+        draft.finish().map_err(|wrong| wrong.to_string())
     }
 
     pub(crate) fn member(&self, number: u8) -> Result<&MemberConfig, Failure> {
@@ -200,10 +255,15 @@ impl Config {
     /// The library's options of one member.
     pub(crate) fn options(&self, number: u8, logger: Logger) -> Result<NodeOptions, Failure> {
         let Pass { log_id, secret } = self.pass()?;
-        let members =
-            self.members.iter().map(|m| Member { id: MemberId(m.number), address: m.control }).collect();
+        let (joined, founders): (Vec<&MemberConfig>, Vec<_>) =
+            self.members.iter().partition(|member| member.joins);
+        let members = |configs: Vec<&MemberConfig>| {
+            configs.into_iter().map(|m| Member { id: MemberId(m.number), address: m.control }).collect()
+        };
         let level = self.level()?;
-        Ok(NodeOptions::new(MemberId(number), members, log_id, secret)
+        Ok(NodeOptions::new(MemberId(number), members(founders), log_id, secret)
+            .joined(members(joined))
+            .quorums(self.quorums.map_or(Quorums::Majority, QuorumsConfig::sizes))
             .segment_bytes(self.segment_bytes)
             .retention_bytes(self.retention_bytes)
             .backup_retention_bytes(self.retention_bytes)
@@ -262,6 +322,46 @@ mod tests {
         let numbers = (config.segment_bytes, config.retention_bytes, config.suspicion_ms);
         assert_eq!(numbers, (64 << 20, 4 << 30, 400));
         assert!(config.options(1, Logger::root(slog::Discard, slog::o!())).is_ok());
+    }
+
+    #[test]
+    fn sizes_of_quorums_are_both_there_and_meet_or_the_file_is_refused() {
+        let quorums = |lines: &str, members: u8| {
+            let top = LEAST.split("[[").next().unwrap();
+            let tables: String = (1..=members)
+                .map(|n| {
+                    format!(
+                        "[[members]]\nnumber = {n}\ncontrol = \"127.0.0.1:700{n}\"\nclient = \"s{n}\"\nfolder = \"m{n}\"\n"
+                    )
+                })
+                .collect();
+            Config::parse(&format!("{top}{lines}\n{tables}"))
+        };
+        let config = quorums("write_quorum = 2\ntakeover_quorum = 4", 5).unwrap();
+        assert_eq!(config.quorums, Some(QuorumsConfig { write_quorum: 2, takeover_quorum: 4 }));
+        assert_eq!(Config::parse(&toml::to_string(&config).unwrap()), Ok(config), "as it is written");
+        for (lines, words) in [
+            ("write_quorum = 2", "takeover_quorum is not"),
+            ("takeover_quorum = 2", "write_quorum is not"),
+            ("write_quorum = 2\ntakeover_quorum = 3", "make them 6 together at least"),
+            ("write_quorum = 6\ntakeover_quorum = 3", "choose 1 to 5"),
+        ] {
+            let why = quorums(lines, 5).unwrap_err();
+            assert!(why.contains(words), "{lines}: {why}");
+        }
+    }
+
+    #[test]
+    fn a_member_that_joins_is_none_that_the_group_began_with() {
+        let table =
+            "[[members]]\nnumber = 2\ncontrol = \"127.0.0.1:7002\"\nclient = \"m2.sock\"\nfolder = \"m2\"\n";
+        let config = Config::parse(&format!("{LEAST}{table}joins = true\n")).unwrap();
+        assert_eq!(config.members.iter().map(|m| m.joins).collect::<Vec<_>>(), [false, true]);
+        assert_eq!(Config::parse(&toml::to_string(&config).unwrap()), Ok(config), "as it is written");
+        let twice = Config::parse(&format!("{LEAST}{}", table.replace("= 2", "= 1"))).unwrap_err();
+        assert!(twice.contains("member 1 has two"), "{twice}");
+        let none = Config::parse(&format!("{LEAST}joins = true\n")).unwrap_err();
+        assert!(none.contains("every [[members]] table"), "{none}");
     }
 
     #[test]

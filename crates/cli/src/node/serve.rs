@@ -8,15 +8,18 @@ use std::time::{Duration, Instant};
 
 use slog::{Logger, warn};
 use windlass::control::Exclusion;
-use windlass::engine::Event;
+use windlass::engine::{Change, ChangeError, Event, Standing as Part};
 use windlass::{
-    AppendError, Appended, Level, Log, Lsn, MemberId, Node, NodeCloseError, NodeEvent, ReadError,
+    AppendError, Appended, Level, Log, Lsn, MemberId, Node, NodeChangeError, NodeCloseError, NodeEvent,
+    ReadError,
 };
 
 use super::End;
 use crate::client::{
-    self, PAYLOAD_BYTES_MAX, Pass, Refusal, Reply, Request, Standing, Windows, read_frame, write_all,
+    self, NotChanged, PAYLOAD_BYTES_MAX, Pass, Refusal, Reply, Request, Standing, Windows, read_frame,
+    write_all,
 };
+use crate::view::View;
 
 /// Appends of one connection that may wait for their commit.
 const PIPELINE: usize = 1024;
@@ -28,6 +31,8 @@ const ADMISSION_PATIENCE: Duration = Duration::from_secs(10);
 const HANDOVER_PATIENCE: Duration = Duration::from_secs(5);
 /// Encoded answers are written once there are so many bytes of them.
 const WRITE_BYTES: usize = 1 << 16;
+/// How long a change of the group may take to be committed, before it is called unknown: short enough that a member which ends waits for it.
+const CHANGE_PATIENCE: Duration = Duration::from_secs(4);
 /// How long a read waits for what a barrier has promised.
 const READ_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -52,6 +57,7 @@ enum Next {
     Barrier,
     Read { from: Lsn, to: Lsn },
     HandOver { to: MemberId },
+    Change(Change),
 }
 
 impl Asked {
@@ -140,6 +146,11 @@ impl Service {
                 Some(Request::Barrier) => Next::Barrier,
                 Some(Request::Read { from, to }) => Next::Read { from: Lsn(from), to: Lsn(to) },
                 Some(Request::HandOver { to }) => Next::HandOver { to: MemberId(to) },
+                Some(Request::Members) => {
+                    let view = self.node.upgrade().map(|node| Reply::Members(View::of(&node)));
+                    Next::Answer(view.unwrap_or_else(gone))
+                }
+                Some(Request::Change(change)) => Next::Change(change),
                 Some(Request::Close) => return true,
                 Some(Request::Prove { .. }) | None => {
                     warn!(self.logger, "a client sent what is no request; its connection is closed");
@@ -178,6 +189,7 @@ impl Service {
     fn standing(&self) -> Option<Reply> {
         let node = self.node.upgrade()?;
         let (status, log, group) = (node.status(), node.log().ok(), node.metrics().group);
+        let (configuration, me) = (node.members().configuration, node.info().member);
         Some(Reply::Status(Standing {
             role: format!("{:?}", status.role).to_lowercase(),
             // A member may have promised the next tenure already; a primary's own is what it leads in.
@@ -187,6 +199,14 @@ impl Service {
             tail: status.tail.0,
             payload_bytes_max: log.map(|log| log.payload_bytes_max().min(PAYLOAD_BYTES_MAX as u64)),
             damaged: status.damaged,
+            follows: status.primary.filter(|primary| *primary != me).map(|primary| primary.0),
+            standing: String::from(match configuration.member(me).map(|entry| entry.standing) {
+                Some(Part::Voter) => "voter",
+                Some(Part::Learner { .. }) => "learner",
+                None => "outside",
+            }),
+            voters: configuration.voters().map(|voter| voter.0).collect(),
+            quorum: configuration.useful_quorum(),
             kept_out: kept_out(&node.exclusions()),
             void_batches: group.void_batches,
             windows: Windows {
@@ -234,6 +254,7 @@ impl Service {
                 reply.encode(encoded);
             }
             Next::HandOver { to } => self.hand_over(to).unwrap_or_else(gone).encode(encoded),
+            Next::Change(change) => self.change(change).unwrap_or_else(gone).encode(encoded),
         }
         Ok(())
     }
@@ -272,6 +293,14 @@ impl Service {
                 }
             }
         }
+    }
+
+    fn change(&self, change: Change) -> Option<Reply> {
+        let deadline = Instant::now() + CHANGE_PATIENCE;
+        Some(match self.node.upgrade()?.change_blocking(change, Some(deadline)) {
+            Ok(made) => Reply::Changed { number: made.number() },
+            Err(error) => Reply::NotChanged { what: not_changed(&error), why: error.to_string() },
+        })
     }
 
     fn barrier(&self) -> Option<Reply> {
@@ -334,6 +363,32 @@ fn kept_out(exclusions: &[(MemberId, Exclusion)]) -> Vec<String> {
         }
     }
     lines
+}
+
+/// Whether the same change may be made later without anybody's doing.
+fn not_changed(error: &NodeChangeError) -> NotChanged {
+    match error {
+        NodeChangeError::NotPrimary(_)
+        | NodeChangeError::Refused(
+            ChangeError::NotPrimary
+            | ChangeError::Pending { .. }
+            | ChangeError::TenureTooYoung
+            | ChangeError::OutOfReach { .. },
+        ) => NotChanged::Passes,
+        NodeChangeError::Refused(
+            ChangeError::LearnerPending { .. }
+            | ChangeError::NumberUsed { .. }
+            | ChangeError::NotAMember { .. }
+            | ChangeError::NotAVoter { .. }
+            | ChangeError::TooMany { .. }
+            | ChangeError::LastVoter { .. }
+            | ChangeError::Quorums(_),
+        )
+        | NodeChangeError::Full { .. } => NotChanged::Refused,
+        NodeChangeError::Unknown { .. } | NodeChangeError::Deadline | NodeChangeError::Ended => {
+            NotChanged::Unknown
+        }
+    }
 }
 
 /// Whether the same append may be taken later, here or by another primary, without anybody's doing.

@@ -1,0 +1,361 @@
+//! `windlass group members`, `add`, `remove`, `replace` and `quorums`: who belongs to the group.
+//!
+//! A change is asked of the primary, which answers once it is committed. If that one dies meanwhile the next one's members tell what came of it; where they
+//! don't show it, it is asked for again, which is safe: no number is given twice, and nobody leaves twice.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use windlass::MemberId;
+use windlass::engine::{Change, Quorums};
+
+use super::{ANSWER, Group, LOOK, PATIENCE, SILENCE};
+use crate::client::{self, NotChanged, Reply, Request};
+use crate::exit::{Failure, Status};
+use crate::log::output::Output;
+use crate::node::config::MemberConfig;
+use crate::view::View;
+
+/// How often is looked while a member catches up.
+const PAUSE: Duration = Duration::from_millis(50);
+/// How often it is said for what is waited.
+const AGAIN: Duration = Duration::from_secs(10);
+
+/// What is to be changed, as the command line has it.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Wanted {
+    Add { member: u8 },
+    Remove { member: u8 },
+    Replace { old: u8, new: u8 },
+    Quorums { quorums: Quorums },
+}
+
+impl fmt::Display for Wanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Wanted::Add { member } => write!(f, "m{member} is to be added"),
+            Wanted::Remove { member } => write!(f, "m{member} is to leave"),
+            Wanted::Replace { old, new } => write!(f, "m{new} is to take the place of m{old}"),
+            Wanted::Quorums { .. } => f.write_str("the quorums are to change"),
+        }
+    }
+}
+
+/// How far the group is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Reached {
+    Nothing,
+    /// The change is committed; this member catches up, and does not vote yet.
+    Learns(u8),
+    All,
+}
+
+impl Wanted {
+    /// The change to ask for. The file has the addresses of new members.
+    fn change(self, group: &Group) -> Result<Change, Failure> {
+        Ok(match self {
+            Wanted::Add { member } => {
+                let address = Some(joining(group, member)?.control);
+                Change::Add { member: MemberId(member), address }
+            }
+            Wanted::Remove { member } => Change::Remove { member: MemberId(member) },
+            Wanted::Replace { old, new } => {
+                let address = Some(joining(group, new)?.control);
+                Change::Replace { old: MemberId(old), new: MemberId(new), address }
+            }
+            Wanted::Quorums { quorums } => Change::Quorums { quorums },
+        })
+    }
+
+    /// How far the group is, if this is what it is.
+    fn reached(self, view: &View) -> Reached {
+        if !view.committed {
+            return Reached::Nothing;
+        }
+        let new = |number: u8, replaces: Option<u8>| match view.member(number) {
+            Some(member) if member.votes() => match replaces {
+                // Somebody else's doing: the new one votes beside the old one.
+                Some(old) if view.member(old).is_some() => Reached::Nothing,
+                Some(_) | None => Reached::All,
+            },
+            Some(member) if member.replaces == replaces => Reached::Learns(number),
+            Some(_) | None => Reached::Nothing,
+        };
+        match self {
+            Wanted::Add { member } => new(member, None),
+            Wanted::Replace { old, new: number } => new(number, Some(old)),
+            Wanted::Remove { member } if view.member(member).is_none() => Reached::All,
+            Wanted::Remove { .. } => Reached::Nothing,
+            Wanted::Quorums { quorums } => {
+                let sizes = quorums.sizes(view.voters().count());
+                if sizes == (view.write_quorum, view.takeover_quorum) {
+                    Reached::All
+                } else {
+                    Reached::Nothing
+                }
+            }
+        }
+    }
+
+    /// The line once it is done.
+    fn done(self, view: &View) -> String {
+        let what = match self {
+            Wanted::Add { member } => format!("m{member} votes"),
+            Wanted::Remove { member } => format!("m{member} has left"),
+            Wanted::Replace { old, new } => format!("m{new} votes in the place of m{old}"),
+            Wanted::Quorums { .. } => {
+                format!(
+                    "{} of {} hold what is committed, and {} promise before one leads",
+                    view.write_quorum,
+                    view.voters().count(),
+                    view.takeover_quorum
+                )
+            }
+        };
+        format!("{what}: configuration {} of {}", view.configuration, voters(view))
+    }
+}
+
+/// The table of a member that is to join.
+fn joining(group: &Group, number: u8) -> Result<&MemberConfig, Failure> {
+    let members = group.members();
+    match members.iter().find(|member| member.number == number) {
+        Some(member) if member.joins => Ok(member),
+        Some(_) => {
+            let highest = members.iter().map(|member| member.number).max().unwrap_or(0);
+            let words = format!(
+                "the group began with m{number}, as the file has it, and a number belongs to one disk for ever: give the new member its own [[members]] table, with `joins = true` and a number above {highest}"
+            );
+            Err(Failure::new(Status::Usage, words))
+        }
+        None => Err(Failure::new(
+            Status::Usage,
+            format_args!(
+                "the group's file has no member {number}: add its table, for the new member to be started with the same file:\n\n\
+                 [[members]]\nnumber = {number}\njoins = true\ncontrol = \"ADDRESS:PORT\"\nclient = \"SOCKET\"\nfolder = \"FOLDER\"\n"
+            ),
+        )),
+    }
+}
+
+fn voters(view: &View) -> String {
+    let voters: Vec<String> = view.voters().map(|voter| format!("m{voter}")).collect();
+    voters.join(", ")
+}
+
+/// What a member knows of the group.
+fn view(group: &Group, member: &MemberConfig) -> std::io::Result<View> {
+    match client::ask(&member.client, &group.pass, &Request::Members, ANSWER) {
+        Ok(Reply::Members(view)) => Ok(view),
+        Ok(Reply::Failed { why }) => Err(std::io::Error::other(why)),
+        Ok(other) => Err(std::io::Error::other(format!("an answer to something else: {other:?}"))),
+        Err(error) => Err(Group::down(member, error)),
+    }
+}
+
+/// Changes the group, and waits until a new member votes unless that is not wanted.
+pub(super) fn change(group: &Group, wanted: Wanted, waits: bool) -> Result<(), Failure> {
+    let change = wanted.change(group)?;
+    let learner = match ask(group, wanted, change)? {
+        (Reached::Learns(learner), view) => {
+            println!(
+                "m{learner} learns: configuration {}; it votes once it has caught up",
+                view.configuration
+            );
+            learner
+        }
+        (Reached::All | Reached::Nothing, view) => {
+            println!("{}", wanted.done(&view));
+            return Ok(());
+        }
+    };
+    if waits { wait_for_vote(group, wanted, learner) } else { Ok(()) }
+}
+
+/// Asks primaries until one has committed the change.
+fn ask(group: &Group, wanted: Wanted, change: Change) -> Result<(Reached, View), Failure> {
+    let (began, mut said, mut last) = (Instant::now(), false, String::new());
+    let mut is_asked = false;
+    loop {
+        if began.elapsed() > PATIENCE {
+            let message = format_args!(
+                "{wanted}, and that was not committed within {} s: {last}; see `windlass group members`",
+                PATIENCE.as_secs()
+            );
+            return Err(Failure::new(Status::System, message));
+        }
+        if began.elapsed() > SILENCE && !said {
+            said = true;
+            eprintln!("windlass: waiting: {last}; gives up after {} s", PATIENCE.as_secs());
+        }
+        let (at, _) = group.wait_for_primary()?;
+        let primary = &group.members()[at];
+        match view(group, primary) {
+            Ok(view) if view.primary == Some(primary.number) => {
+                let reached = wanted.reached(&view);
+                // Who never was a member has not left, either: the primary says so.
+                let is_leaving = matches!(wanted, Wanted::Remove { .. });
+                if reached != Reached::Nothing && (is_asked || !is_leaving) {
+                    return Ok((reached, view));
+                }
+            }
+            Ok(_) => {
+                last = format!("m{} is no longer primary", primary.number);
+                std::thread::sleep(LOOK);
+                continue;
+            }
+            Err(error) => {
+                last = format!("m{}: {error}", primary.number);
+                std::thread::sleep(LOOK);
+                continue;
+            }
+        }
+        is_asked = true;
+        match client::ask(&primary.client, &group.pass, &Request::Change(change), PATIENCE) {
+            // What it made shows in its members.
+            Ok(Reply::Changed { .. }) => {}
+            Ok(Reply::NotChanged { what: NotChanged::Refused, why }) => {
+                return Err(Failure::new(Status::Refused, format_args!("m{}: {why}", primary.number)));
+            }
+            Ok(Reply::NotChanged { what: NotChanged::Passes | NotChanged::Unknown, why }) => last = why,
+            Ok(other) => last = format!("m{} answered {other:?}", primary.number),
+            Err(error) => last = format!("m{}: {error}", primary.number),
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// Waits until the learner votes, for as long as it gets on.
+fn wait_for_vote(group: &Group, wanted: Wanted, learner: u8) -> Result<(), Failure> {
+    let number = format!("m{learner}");
+    let (mut moved, mut said, mut seen) = (Instant::now(), Instant::now(), None);
+    let mut is_first = true;
+    loop {
+        std::thread::sleep(PAUSE);
+        let Some((at, _)) = group.primary()? else {
+            if moved.elapsed() > PATIENCE {
+                return Err(group.no_primary(&format_args!("within {} s", PATIENCE.as_secs())));
+            }
+            continue;
+        };
+        let Ok(view) = view(group, &group.members()[at]) else { continue };
+        match wanted.reached(&view) {
+            Reached::All => {
+                println!("{}", wanted.done(&view));
+                return Ok(());
+            }
+            Reached::Nothing if view.committed && view.member(learner).is_none() => {
+                let message = format_args!(
+                    "{number} was taken out of the group again: configuration {} of {}",
+                    view.configuration,
+                    voters(&view)
+                );
+                return Err(Failure::new(Status::Refused, message));
+            }
+            Reached::Nothing | Reached::Learns(_) => {}
+        }
+        let standing = group.members().iter().find(|member| member.number == learner);
+        let standing = standing.and_then(|member| group.standing(member).ok());
+        let follows = view.member(learner).and_then(|member| member.follows.clone());
+        let now =
+            Some((view.configuration, follows.clone(), standing.as_ref().map(|standing| standing.tail)));
+        if now != seen {
+            (seen, moved) = (now, Instant::now());
+        }
+        let words = match (follows.as_deref(), standing) {
+            (Some("needs-snapshot"), _) => {
+                format!("{number} needs a checkpoint of the application: what it lacks is trimmed")
+            }
+            (Some("streaming"), Some(standing)) => format!("{number} catches up, at LSN {}", standing.tail),
+            (Some("streaming"), None) => format!("{number} catches up"),
+            (Some(_) | None, Some(_)) => format!("{number} runs, and does not follow the primary yet"),
+            (Some(_) | None, None) => format!(
+                "{number} does not run here: start it with `windlass node --member {learner}` and this file"
+            ),
+        };
+        if moved.elapsed() > PATIENCE {
+            let message = format_args!(
+                "{words}; that has not changed for {} s. It stays a member that learns, and votes once it has caught up (`windlass group members`); `windlass group remove {learner}` takes it back",
+                PATIENCE.as_secs()
+            );
+            return Err(Failure::new(Status::System, message));
+        }
+        if said.elapsed() > if is_first { SILENCE } else { AGAIN } {
+            (said, is_first) = (Instant::now(), false);
+            eprintln!("windlass: waiting: {words}");
+        }
+    }
+}
+
+/// Prints who belongs to the group, as `member` knows; otherwise as the primary does, or who has the newest configuration.
+pub(super) fn show(group: &Group, member: Option<u8>, json: bool) -> Result<(), Failure> {
+    let asked = match member {
+        Some(number) => vec![group.config.member(number)?],
+        None => group.members().iter().collect(),
+    };
+    let mut best: Option<View> = None;
+    let mut errors = Vec::new();
+    for member in asked {
+        match view(group, member) {
+            Ok(view) => {
+                let rank = |view: &View| (view.primary == Some(view.by), view.configuration, view.committed);
+                if best.as_ref().is_none_or(|best| rank(&view) > rank(best)) {
+                    best = Some(view);
+                }
+            }
+            Err(error) => {
+                super::stranger(member.number, &error).map_or(Ok(()), Err)?;
+                errors.push(format!("m{} ({error})", member.number));
+            }
+        }
+    }
+    let Some(view) = best else {
+        return Err(Failure::new(Status::System, format_args!("no member answers: {}", errors.join(", "))));
+    };
+    let mut output = Output::new();
+    if json {
+        output.json(&view)?;
+    } else {
+        print(group, &view, &mut output)?;
+    }
+    output.flush()
+}
+
+fn print(group: &Group, view: &View, output: &mut Output) -> Result<(), Failure> {
+    let by = view.by;
+    let (leads, primary) = (view.primary == Some(by), view.primary);
+    let whose = match primary {
+        _ if leads => format!("m{by}, the primary, has it"),
+        Some(primary) => format!("m{by} has it, which follows m{primary}"),
+        None => format!("m{by} has it, which knows no primary"),
+    };
+    if view.members.is_empty() {
+        return output.line(format_args!(
+            "m{by} knows of no configuration: it waits to be added (`windlass group add {by}`, or `replace`)"
+        ));
+    }
+    output.line(format_args!(
+        "configuration {}{}, as {whose}: of {} voters {} hold what is committed, and {} promise before one leads",
+        view.configuration,
+        if view.committed { "" } else { " (not known to be committed)" },
+        view.voters().count(),
+        view.write_quorum,
+        view.takeover_quorum
+    ))?;
+    output.line(format_args!("member  standing  follows          address"))?;
+    for member in &view.members {
+        let config = group.members().iter().find(|config| config.number == member.member);
+        let address = config.map(|config| config.control).or(member.address);
+        let replaces =
+            member.replaces.map(|old| format!("  takes the place of m{old} once it has caught up"));
+        output.line(format_args!(
+            "{:<7} {:<9} {:<16} {}{}",
+            format!("m{}", member.member),
+            member.standing,
+            member.follows.as_deref().unwrap_or("-"),
+            address.map_or_else(|| String::from("-"), |address| address.to_string()),
+            replaces.unwrap_or_default()
+        ))?;
+    }
+    Ok(())
+}
