@@ -19,6 +19,7 @@ const WAITING_MAX: usize = 400;
 /// A commit that somebody waits for.
 pub(super) struct Pending {
     commit: Pin<Box<Commit>>,
+    waker: Waker,
     member: usize,
     life: u64,
     epoch: Epoch,
@@ -41,14 +42,20 @@ impl Wake for Bell {
 
 /// What an append of this number has, `bytes` long and not below 8.
 fn payload(number: u64, bytes: usize) -> Vec<u8> {
-    let mut payload = number.to_le_bytes().to_vec();
-    let mut word = number;
-    while payload.len() < bytes {
-        word = word.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31) ^ 0x5bd1_e995;
+    let bytes = bytes.max(8);
+    let mut payload = Vec::with_capacity(bytes + 8);
+    for word in words(number).take(bytes.div_ceil(8)) {
         payload.extend_from_slice(&word.to_le_bytes());
     }
-    payload.truncate(bytes.max(8));
+    payload.truncate(bytes);
     payload
+}
+
+/// The words of an append of this number.
+fn words(number: u64) -> impl Iterator<Item = u64> {
+    std::iter::successors(Some(number), |word| {
+        Some(word.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31) ^ 0x5bd1_e995)
+    })
 }
 
 /// Whether bytes that were read are what an append had.
@@ -57,7 +64,10 @@ fn is_whole(found: &[u8]) -> bool {
     else {
         return false;
     };
-    payload(number, found.len()) == found
+    let (whole, rest) = found.as_chunks();
+    let mut words = words(number);
+    whole.iter().zip(&mut words).all(|(found, word)| u64::from_le_bytes(*found) == word)
+        && words.next().is_some_and(|word| word.to_le_bytes().starts_with(rest))
 }
 
 impl World {
@@ -218,6 +228,7 @@ impl World {
         let number = self.next_append;
         let pending = Pending {
             commit: Box::pin(log.commit(appended.end, level)),
+            waker: Waker::from(Arc::new(Bell { number, rung: Arc::clone(&self.rung) })),
             member: at,
             life: self.members[at].life,
             epoch,
@@ -244,8 +255,7 @@ impl World {
 
     fn ask_pending(&mut self, number: u64) {
         let Some(pending) = self.pending.get_mut(&number) else { return };
-        let waker = Waker::from(Arc::new(Bell { number, rung: Arc::clone(&self.rung) }));
-        let polled = pending.commit.as_mut().poll(&mut Context::from_waker(&waker));
+        let polled = pending.commit.as_mut().poll(&mut Context::from_waker(&pending.waker));
         let Poll::Ready(answer) = polled else { return };
         if let Some(pending) = self.pending.remove(&number) {
             let checked = self.answered(&pending, answer);

@@ -482,22 +482,23 @@ impl World {
         self.plan(after, What::Open { member: at });
     }
 
-    /// What a member calls persisted and was not looked at: its disk, from where and up to where.
-    pub(crate) fn newly_persisted(&mut self, at: usize) -> Option<(TestDisk, Lsn, Lsn)> {
+    /// What a member calls persisted and was not looked at: from where and up to where.
+    pub(crate) fn newly_persisted(&mut self, at: usize) -> Option<(Lsn, Lsn)> {
         let member = &mut self.members[at];
         let status = member.before?;
         let (from, to) = (member.medium_checked.max(status.trimmed), status.persisted.0);
         member.medium_checked = to;
-        (from < to).then(|| (member.disk.clone(), from, to))
+        (from < to).then_some((from, to))
     }
 
-    /// Every member's disk, and whether it may lack what it once held; and how many make a quorum.
-    pub(crate) fn media(&self) -> (Vec<(TestDisk, bool)>, usize) {
-        let media = self
-            .members
-            .iter()
-            .map(|member| (member.disk.clone(), member.is_emptied || member.rot.is_some()));
-        (media.collect(), self.members.len() / 2 + 1)
+    /// Every member's disk, and whether it may lack what it once held.
+    pub(crate) fn media(&self) -> impl ExactSizeIterator<Item = (&TestDisk, bool)> {
+        self.members.iter().map(|member| (&member.disk, member.is_emptied || member.rot.is_some()))
+    }
+
+    /// A member's disk.
+    pub(crate) fn disk(&self, at: usize) -> &TestDisk {
+        &self.members[at].disk
     }
 
     pub(crate) fn given_away(&self, at: usize) -> Option<String> {

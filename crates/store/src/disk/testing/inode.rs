@@ -8,6 +8,11 @@ use windlass_log::Memory;
 use super::random::{Fate, Random};
 use super::{PAGE, SECTOR, index};
 
+/// Room for a page, to look at it without asking for memory: a flush looks at every page of its file.
+pub(super) type Page = [u8; PAGE_BYTES];
+pub(super) const PAGE_BYTES: usize = 4096;
+const _: () = assert!(PAGE_BYTES as u64 == PAGE);
+
 pub(super) struct Inode {
     pub(super) live: Memory,
     pub(super) live_len: u64,
@@ -31,10 +36,11 @@ impl Inode {
         bytes
     }
 
-    pub(super) fn live_page(&self, page: u64) -> Vec<u8> {
+    /// What processes see of a page, in `room`.
+    pub(super) fn live_page<'r>(&self, page: u64, room: &'r mut Page) -> &'r [u8] {
         let start = page * PAGE;
-        let mut bytes = vec![0; index((self.live_len - start).min(PAGE))];
-        self.live.copy_out(start, &mut bytes);
+        let bytes = &mut room[..index((self.live_len - start).min(PAGE))];
+        self.live.copy_out(start, bytes);
         bytes
     }
 
@@ -44,9 +50,10 @@ impl Inode {
         if range.end == u64::MAX {
             self.durable.truncate(index(self.live_len));
         }
+        let mut room = [0; PAGE_BYTES];
         for page in range.start / PAGE..range.end.min(self.live_len).div_ceil(PAGE) {
-            let bytes = self.live_page(page);
-            if self.stuck.get(&page) == Some(&bytes) {
+            let bytes = self.live_page(page, &mut room);
+            if self.stuck.get(&page).is_some_and(|stuck| stuck == bytes) {
                 continue;
             }
             self.stuck.remove(&page);
@@ -54,8 +61,9 @@ impl Inode {
             if self.durable.len() < start + bytes.len() {
                 self.durable.resize(start + bytes.len(), 0);
             }
-            if self.durable[start..start + bytes.len()] != bytes[..] {
-                self.durable[start..start + bytes.len()].copy_from_slice(&bytes);
+            let durable = &mut self.durable[start..start + bytes.len()];
+            if *durable != *bytes {
+                durable.copy_from_slice(bytes);
                 written += bytes.len() as u64;
             }
         }
@@ -64,11 +72,12 @@ impl Inode {
 
     /// A flush fails: the dirty pages of `range` are clean, though the medium doesn't hold them.
     pub(super) fn fail_flush(&mut self, range: &Range<u64>) {
+        let mut room = [0; PAGE_BYTES];
         for page in range.start / PAGE..range.end.min(self.live_len).div_ceil(PAGE) {
-            let bytes = self.live_page(page);
+            let bytes = self.live_page(page, &mut room);
             let start = index(page * PAGE);
-            if self.durable.get(start..start + bytes.len()) != Some(&bytes[..]) {
-                self.stuck.insert(page, bytes);
+            if self.durable.get(start..start + bytes.len()) != Some(bytes) {
+                self.stuck.insert(page, bytes.to_vec());
             }
         }
     }

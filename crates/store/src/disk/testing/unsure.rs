@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::inode::PAGE_BYTES;
 use super::random::Random;
 use super::{Call, Inode, PAGE, State, Survive, TestDisk, apply, index};
 
@@ -84,9 +85,10 @@ impl Inode {
         if self.durable.len() < index(self.live_len) && random.keeps() {
             self.durable.resize(index(self.live_len), 0);
         }
+        let mut room = [0; PAGE_BYTES];
         for page in 0..(self.durable.len() as u64).min(self.live_len).div_ceil(PAGE) {
             let start = index(page * PAGE);
-            let bytes = self.live_page(page);
+            let bytes = self.live_page(page, &mut room);
             let end = self.durable.len().min(start + bytes.len());
             let is_dirty =
                 self.durable[start..end] != bytes[..end - start] && !self.stuck.contains_key(&page);

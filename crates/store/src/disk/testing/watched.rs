@@ -4,13 +4,17 @@ use std::ops::Range;
 
 use super::{Inode, State, TestDisk, index};
 
+/// What is compared in one go.
+const ROOM_BYTES: usize = 512;
+
 impl TestDisk {
-    /// The bytes that the medium holds of a file; `None` if it has no such file, or less of it.
+    /// Whether the medium holds these bytes of a file, from `start` on.
     #[must_use]
-    pub fn durable_bytes(&self, name: &str, range: Range<u64>) -> Option<Vec<u8>> {
+    pub fn holds(&self, name: &str, start: u64, bytes: &[u8]) -> bool {
         let state = self.state();
-        let inode = &state.inodes[state.durable_names.get(name)?];
-        inode.durable.get(index(range.start)..index(range.end)).map(<[u8]>::to_vec)
+        let Some(number) = state.durable_names.get(name) else { return false };
+        let start = index(start);
+        state.inodes[number].durable.get(start..start + bytes.len()) == Some(bytes)
     }
 
     /// The bytes that processes see of a file; `None` if there is no such file, or less of it.
@@ -29,10 +33,18 @@ impl TestDisk {
         let state = self.state();
         let number = state.names.get(name)?;
         let inode = &state.inodes[number];
-        let mut live = vec![0; index(range.end - range.start)];
-        inode.live.copy_out(range.start, &mut live);
         let is_named = state.durable_names.get(name) == Some(number);
-        Some(is_named && inode.durable.get(index(range.start)..index(range.end)) == Some(&live[..]))
+        let Some(durable) = inode.durable.get(index(range.start)..index(range.end)) else {
+            return Some(false);
+        };
+        let mut room = [0; ROOM_BYTES];
+        let mut pieces = (range.start..).step_by(ROOM_BYTES).zip(durable.chunks(ROOM_BYTES));
+        let mut is_live = |(start, piece): (u64, &[u8])| {
+            let live = &mut room[..piece.len()];
+            inode.live.copy_out(start, live);
+            live == piece
+        };
+        Some(is_named && pieces.all(&mut is_live))
     }
 
     /// A sector of a file that may be open and mapped gets other bytes: on the medium, and in what is cached of it.
