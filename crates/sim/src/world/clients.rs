@@ -273,7 +273,8 @@ impl World {
             Ok(committed) => {
                 self.oracle.leads(id, pending.epoch)?;
                 if self.members[pending.member].life == pending.life {
-                    self.members[pending.member].floors.acknowledged(committed.level(), pending.end);
+                    let floors = &mut self.members[pending.member].floors;
+                    floors.acknowledged(committed.level(), pending.epoch, pending.end);
                 }
                 match pending.level {
                     Level::Buffered | Level::Local => {

@@ -283,7 +283,7 @@ impl World {
         };
         let tail = opened.tail;
         let floors = if member.rot.is_some() { Floors::default() } else { member.floors };
-        let checked = floors.opened(member.id, tail, member.lost_power).and_then(|()| {
+        let checked = floors.opened(member.id, tail, &superblock.history, member.lost_power).and_then(|()| {
             let is_same = !member.is_emptied;
             if is_same { self.oracle.opened_with(member.id, superblock.promised) } else { Ok(()) }
         });
@@ -397,10 +397,6 @@ impl World {
         }
         self.publish(at);
         let phase = self.members[at].phase;
-        if phase == Phase::Adopting {
-            // It may have cut already.
-            self.members[at].floors.forget();
-        }
         let work = self.random.range(0, 8);
         let survive = self.survive();
         let member = &mut self.members[at];

@@ -87,17 +87,11 @@ impl World {
     pub(super) fn sends(&mut self, at: usize, message: &Message) {
         match message {
             Message::PreVote { .. } => self.enter(at, Phase::Asking),
-            Message::Fence { .. } => {
-                // Another log may be chosen, and this one cut to it.
-                self.members[at].floors.forget();
-                self.enter(at, Phase::Fencing);
-            }
+            Message::Fence { .. } => self.enter(at, Phase::Fencing),
             Message::Promise { .. } => self.enter(at, Phase::Promised),
             Message::FetchRequest { .. } => self.enter(at, Phase::Fetching),
             Message::Adopted { .. } => {
                 self.members[at].has_begun = true;
-                // Cut to its primary's: also what was acknowledged here between hearing of it and doing so.
-                self.members[at].floors.forget();
                 self.enter(at, Phase::Following);
             }
             Message::PreVoteReply { .. }
@@ -122,8 +116,6 @@ impl World {
                 self.enter(at, Phase::Promising);
             }
             Message::Adopt { session, .. } if promised.is_some_and(|promised| promised <= session.epoch) => {
-                // What this member alone stood for may be cut from here on.
-                self.members[at].floors.forget();
                 self.enter(at, Phase::Adopting);
             }
             Message::Adopted { .. } if self.members[at].phase == Phase::Starting => {
