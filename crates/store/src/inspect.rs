@@ -23,7 +23,8 @@ use crate::read::{RUN_RECORDS, ReadError};
 /// A log's folder, opened for reading.
 pub struct Inspection<D: Disk> {
     disk: D,
-    file: D::File,
+    /// `None`: the superblock is lost, and what is known of it was guessed.
+    file: Option<D::File>,
     geometry: Geometry,
     superblock: Superblock,
 }
@@ -104,7 +105,33 @@ impl<D: Disk> Inspection<D> {
     /// [`OpenError::NoLog`], [`OpenError::Superblock`], [`OpenError::ForeignLog`], [`OpenError::Disk`].
     pub fn open(disk: D, log_id: Option<LogId>) -> Result<Inspection<D>, OpenError> {
         let Identified { file, now, geometry, .. } = examine::identify(&disk, Access::Read, log_id)?;
-        Ok(Inspection { disk, file, geometry, superblock: now })
+        Ok(Inspection { disk, file: Some(file), geometry, superblock: now })
+    }
+
+    /// As [`Inspection::open`], for salvage: what can't be read of the superblock is done without. Where neither copy is left of use, log and segment size are what most of the segments' headers
+    /// say, and the epochs those of the records, and [`Inspection::is_guessed`] says so: what had been trimmed or cut may then be among the records.
+    ///
+    /// # Errors
+    ///
+    /// As [`Inspection::open`], where no segment says which log it is of either.
+    pub fn open_forgiving(disk: D) -> Result<Inspection<D>, OpenError> {
+        let refused = match examine::identify_forgiving(&disk, Access::Read) {
+            Ok(Identified { file, now, geometry, .. }) => {
+                return Ok(Inspection { disk, file: Some(file), geometry, superblock: now });
+            }
+            Err(refused) => refused,
+        };
+        let file = crate::superblock::open(&disk, Access::Read).ok();
+        let copies = file.and_then(|file| crate::superblock::read_forgiving(&disk, &file).ok());
+        let Some(superblock) = crate::guess::guess(&disk, copies.as_ref())? else { return Err(refused) };
+        let Ok(geometry) = Geometry::new(superblock.segment_bytes) else { return Err(refused) };
+        Ok(Inspection { disk, file: None, geometry, superblock })
+    }
+
+    /// Whether the superblock is lost, and what is known of the log was [guessed](Inspection::open_forgiving).
+    #[must_use]
+    pub fn is_guessed(&self) -> bool {
+        self.file.is_none()
     }
 
     /// The superblock as it was when it was last read.
@@ -125,8 +152,9 @@ impl<D: Disk> Inspection<D> {
     ///
     /// [`OpenError::Superblock`], [`OpenError::Disk`].
     pub fn refresh(&mut self) -> Result<(), OpenError> {
+        let Some(file) = &self.file else { return Ok(()) };
         // A copy that is just being written is torn for a moment, and the other one is whole.
-        let newest = crate::superblock::read(&self.disk, &self.file)?.newest();
+        let newest = crate::superblock::read(&self.disk, file)?.newest();
         self.superblock = newest.map_err(|cause| OpenError::Superblock {
             file: self.disk.path().join(names::SUPERBLOCK),
             cause,
@@ -136,10 +164,11 @@ impl<D: Disk> Inspection<D> {
 
     /// How many of the superblock's two copies are whole.
     fn superblock_copies(&self) -> Result<u32, OpenError> {
+        let Some(file) = &self.file else { return Ok(0) };
         let mut whole = 0;
         // A copy that a running process is just writing is torn for a moment; damage stays.
         for _ in 0..COPY_READS_MAX {
-            whole = whole.max(crate::superblock::read(&self.disk, &self.file)?.whole());
+            whole = whole.max(crate::superblock::read(&self.disk, file)?.whole());
             if whole == 2 {
                 break;
             }
@@ -314,6 +343,7 @@ impl<D: Disk> Inspection<D> {
             scan: Scan::new(shape, self.geometry.normalize(from), None),
             file: None,
             forgiving: None,
+            missing_to: None,
         }
     }
 }
@@ -325,6 +355,8 @@ pub struct Walk<'i, D: Disk> {
     file: OpenFile<D>,
     /// For salvage: what the files lack.
     forgiving: Option<Forgiving>,
+    /// Up to where something is missing, where the walk has stopped.
+    missing_to: Option<Lsn>,
 }
 
 impl<D: Disk> std::fmt::Debug for Walk<'_, D> {
@@ -353,15 +385,22 @@ impl<D: Disk> Walk<'_, D> {
         self.forgiving.as_ref().map(|forgiving| forgiving.unreadable.clone()).unwrap_or_default()
     }
 
+    /// Up to where the file or the medium lacks something, if that is why a [forgiving](Self::forgiving) walk has [stopped](Self::step_run).
+    #[must_use]
+    pub fn missing_to(&self) -> Option<Lsn> {
+        self.missing_to
+    }
+
     /// Why a [forgiving](Self::forgiving) walk has stopped there, where what is there is missing in the file.
-    fn explained(&self, stop: Stop) -> Stop {
+    fn explained(&mut self, stop: Stop) -> Stop {
         let lacking = self.forgiving.as_ref().and_then(|f| f.lacking(self.inspection.geometry, &stop));
-        match lacking {
-            Some(Lacking::CutOff { segment, .. }) => {
-                Stop { reason: StopReason::SegmentShort { segment }, ..stop }
-            }
-            Some(Lacking::Unreadable { .. }) | None => stop,
-        }
+        let (reason, missing_to) = match lacking {
+            Some(Lacking::CutOff { segment, end }) => (StopReason::SegmentShort { segment }, Some(end)),
+            Some(Lacking::Unreadable { end }) => (stop.reason, Some(end)),
+            None => (stop.reason, None),
+        };
+        self.missing_to = missing_to;
+        Stop { reason, ..stop }
     }
 
     /// Where the next record is looked for.

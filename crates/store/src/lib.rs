@@ -22,6 +22,7 @@ mod error;
 mod examine;
 mod flush;
 mod folder;
+mod guess;
 mod image;
 mod inspect;
 mod names;

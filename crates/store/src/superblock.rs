@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use windlass_log::{NoSuperblock, SUPERBLOCK_BYTES_MAX, Superblock, SuperblockError, newest};
+use windlass_log::{LogId, NoSuperblock, SUPERBLOCK_BYTES_MAX, Superblock, SuperblockError, newest};
 
 use crate::disk::{Access, Disk, DiskFile, Errno};
 use crate::error::{At, DiskCall, DiskError};
@@ -30,6 +30,12 @@ impl Copies {
     /// The copy that counts.
     pub(crate) fn newest(&self) -> Result<Superblock, NoSuperblock> {
         newest(self.copies[0].clone(), self.copies[1].clone())
+    }
+
+    /// The newest copy that is of this log.
+    pub(crate) fn of_log(&self, log_id: LogId) -> Option<Superblock> {
+        let whole = self.copies.iter().filter_map(|copy| copy.as_ref().ok());
+        whole.filter(|copy| copy.log_id == log_id).max_by_key(|copy| copy.generation).cloned()
     }
 
     /// How many of the two are whole. One may be older than the other: a crash between the two writes leaves that.

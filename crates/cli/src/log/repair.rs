@@ -292,6 +292,7 @@ struct JsonSalvaged {
     lost_bytes: u64,
     unreadable: Vec<JsonRange>,
     unreadable_is_not_all: bool,
+    superblock_is_guessed: bool,
 }
 
 /// Reads what is readable into a new log.
@@ -306,6 +307,11 @@ pub(super) fn salvage(folder: &Path, to: &Path, any_filesystem: bool, json: bool
         | SalvageError::Close(_) => Failure::new(Status::System, &error),
     })?;
     print_salvaged(&salvaged, to, json)?;
+    if salvaged.is_guessed {
+        let what = "the superblock is lost: log and epochs are what segments and records say of themselves, so that what had been trimmed or cut may be among what was salvaged, and \
+                    what was lost at the end is not known";
+        return Err(Failure::new(Status::Damage, what));
+    }
     if salvaged.lost_ranges > 0 {
         let what = "not everything was readable: what is lost is named above, and the log that was read is as it was";
         return Err(Failure::new(Status::Damage, what));
@@ -330,6 +336,7 @@ fn print_salvaged(salvaged: &Salvaged, to: &Path, json: bool) -> Result<(), Fail
             lost_bytes: salvaged.lost_bytes,
             unreadable: salvaged.unreadable.ranges().iter().map(JsonRange::from).collect(),
             unreadable_is_not_all: salvaged.unreadable.has_more(),
+            superblock_is_guessed: salvaged.is_guessed,
         })?;
         return output.flush();
     }

@@ -424,7 +424,12 @@ fn kind_7_what_the_medium_does_not_give_is_named_and_given_up_by_order_and_the_r
             Finding::Unreadable { file: path, offsets } => path.ends_with(&file) && offsets.contains(&offset),
             Finding::SuperblockCopy { .. } => file == "superblock",
             Finding::Misfit { file: path, .. } => what == "what is taken out" && path.ends_with(&file),
-            _ => false,
+            Finding::Interrupted
+            | Finding::SegmentHeader { .. }
+            | Finding::NoFile { .. }
+            | Finding::Foreign { .. }
+            | Finding::Torn { .. }
+            | Finding::Damaged(_) => false,
         });
         assert!(is_named, "{what}: {found:?}");
         let undone = try_repair(&run, &RepairOrders::default()).unwrap();
@@ -458,7 +463,8 @@ fn kind_3_the_end_of_a_killed_log_whose_file_is_cut_short_or_unreadable_is_given
     drop(log);
     let disk = disk.copied_in_place();
     let file = name(places[0].start);
-    let harms: [(&str, &dyn Fn(&TestDisk)); 2] = [
+    type End<'a> = (&'a str, &'a dyn Fn(&TestDisk));
+    let harms: [End<'_>; 2] = [
         ("short", &|run| {
             let bytes = run.read_file(&file);
             run.write_file(&file, &bytes[..usize::try_from(places[15].start.0).unwrap() + 10]);

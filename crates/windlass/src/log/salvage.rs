@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use windlass_log::{Lsn, RecordKind, batch_items};
+use windlass_log::{Lsn, RecordKind, StopReason, batch_items};
 use windlass_store::disk::RealDisk;
 use windlass_store::{
     DiskCall, DiskError, Inspection, OpenError as StoreOpenError, ReadError as StoreReadError, Unreadable,
@@ -52,12 +52,14 @@ pub struct Salvaged {
     pub lost_bytes: u64,
     /// What the medium did not give at all.
     pub unreadable: Unreadable,
+    /// Neither copy of the superblock was of use: log and epochs are what segments and records say of themselves, and what had been trimmed or cut may be among what was salvaged.
+    pub is_guessed: bool,
 }
 
 /// Why a salvage came to nothing, or was not finished. The damaged log is as it was.
 #[derive(Debug, thiserror::Error)]
 pub enum SalvageError {
-    /// The damaged log is none, is in use, or has lost its superblock, without which nothing can be read.
+    /// The damaged log is none, or is in use, or neither its superblock nor any segment says which log it is.
     #[error(transparent)]
     Open(#[from] StoreOpenError),
     /// The new log could not be made.
@@ -88,7 +90,8 @@ pub enum SalvageError {
 }
 
 /// Reads everything that is readable of the log in `folder`, passing over damage, and appends it to a new log in the absent or empty folder `to`: records in their order, batches
-/// as batches, under new LSNs and one epoch. Whole records behind a torn end come too, though nobody may ever have been told of them. The log in `folder` is locked meanwhile and never changed.
+/// as batches, under new LSNs and one epoch. Whole records behind a torn end come too, though nobody may ever have been told of them. What can't be read is told and passed over: records around damage,
+/// files that are cut short, without a header or no files at all, pages that the medium does not give, the superblock. The log in `folder` is locked meanwhile and never changed.
 /// Memory: a segment's worth at most.
 ///
 /// # Errors
@@ -98,7 +101,7 @@ pub fn salvage(folder: &Path, to: &Path, options: Options) -> Result<Salvaged, S
     let disk = RealDisk::open(folder).map_err(|errno| {
         StoreOpenError::Disk(DiskError { call: DiskCall::Open, file: folder.to_path_buf(), errno })
     })?;
-    let inspection = Inspection::open(disk, None)?;
+    let inspection = Inspection::open_forgiving(disk)?;
     let _lock = inspection
         .lock()?
         .map_err(|holder| StoreOpenError::InUse { folder: folder.to_path_buf(), holder })?;
@@ -120,6 +123,7 @@ pub fn salvage(folder: &Path, to: &Path, options: Options) -> Result<Salvaged, S
         lost_ranges: 0,
         lost_bytes: 0,
         unreadable: Unreadable::default(),
+        is_guessed: inspection.is_guessed(),
     };
     let append = |cause| SalvageError::Append { to: to.to_path_buf(), cause };
     let commit = |cause| SalvageError::Commit { to: to.to_path_buf(), cause };
@@ -158,9 +162,11 @@ pub fn salvage(folder: &Path, to: &Path, options: Options) -> Result<Salvaged, S
             }
             continue;
         };
+        let missing_to = walk.missing_to().unwrap_or_default();
         let next = walk.skip_damage().map_err(SalvageError::Read)?;
-        let end = next.unwrap_or(flushed);
-        if end > stop.lsn {
+        let end = next.unwrap_or(flushed.max(missing_to)).max(stop.lsn);
+        // What the chain misses is of no known length.
+        if end > stop.lsn || matches!(stop.reason, StopReason::ChainBroken { .. }) {
             salvaged.lost_ranges += 1;
             salvaged.lost_bytes += end.0 - stop.lsn.0;
             if salvaged.lost.len() < LISTED_MAX {
