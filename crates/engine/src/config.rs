@@ -159,10 +159,9 @@ pub struct DurableState {
     pub history: EpochHistory,
     /// Everything below is released.
     pub trimmed: Lsn,
-    /// What this member can prove to have had on its medium, and so may have acknowledged. The store may move it
-    /// forward on its own as it flushes; at opening the greater of the two counts: a valid tail below it is damage. The
-    /// superblock's `acknowledged`. [`DurableState::MARK_UNKNOWN`] from damage until the member has caught up: how far it
-    /// had acknowledged can't be told then.
+    /// What this member may have acknowledged ends here at most: where it has persisted, unless damage took some of that. Then it is an upper bound,
+    /// above the tail, or [`DurableState::MARK_UNKNOWN`] until the member has caught up. The superblock's `acknowledged` is the same as it was when it was
+    /// written; what a member has acknowledged since is told by its log, at opening.
     pub mark: Persisted,
     /// Memory was lost and the member has not caught up since. The superblock's `caught_up`, negated.
     pub memory_lost: bool,
@@ -255,6 +254,6 @@ pub struct Opening {
     /// The superblock's share. `memory_lost` is true already if the boot id differs and there is no clean mark.
     pub state: DurableState,
     /// The end of the last valid record: valid as R-4 has it, so the history tells its epoch. Everything below is
-    /// persisted. Below `state.mark` where there is damage.
+    /// persisted. Below `state.mark` where there is damage: that is then an upper bound of what was acknowledged, or unknown, never a lower one.
     pub valid_tail: Lsn,
 }

@@ -457,11 +457,7 @@ impl Engine {
             // Its promise is asked for once it campaigns, and waits for the seal.
             self.core.send(heir, Message::Campaign { epoch });
         }
-        self.core.damage = Some(self.core.damage.map_or(at, |known| known.min(at)));
-        if self.core.config.replicated_allowed {
-            // What was placed here and not looked at yet counts, too, and can't be told any more.
-            self.core.lose_mark();
-        }
+        self.core.found_damage(at);
         self.core.save();
         if self.sealing.is_none() {
             self.core.set_tail(self.core.log.tail);

@@ -39,6 +39,8 @@ pub(crate) struct Examined {
     pub(crate) for_repair: bool,
     /// What is damaged of it.
     pub(crate) damage: Vec<Damage>,
+    /// What it may have acknowledged ends here at most. `None`: it can't be told.
+    pub(crate) acknowledged_max: Option<Lsn>,
 }
 
 /// Whose log it is.
@@ -142,12 +144,14 @@ pub(crate) fn examine<D: Disk>(
     match (action, older) {
         (Action::Open | Action::Cut, _) => {
             let tail = verdict.tail();
-            Ok(Examined { verdict, action, tail, for_repair: false, damage: Vec::new() })
+            let (damage, acknowledged_max) = (Vec::new(), Some(tail));
+            Ok(Examined { verdict, action, tail, for_repair: false, damage, acknowledged_max })
         }
         (Action::Repair, _) => {
-            let damage = examine_damaged(disk, now, geometry, listing, &verdict, from)?;
+            let found = examine_damaged(disk, now, geometry, listing, &verdict, from)?;
             verdict.row = row;
-            Ok(Examined { verdict, action, tail: from, for_repair: true, damage })
+            let (damage, acknowledged_max) = (found.ranges, found.end);
+            Ok(Examined { verdict, action, tail: from, for_repair: true, damage, acknowledged_max })
         }
         (Action::Refuse | Action::ReadOnly, Some(older)) => Err(older.refusal(disk, geometry)),
         (Action::Refuse | Action::ReadOnly, None) => {

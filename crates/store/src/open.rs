@@ -49,6 +49,9 @@ pub struct Opened {
     /// What was on the medium of a group's member and is damaged, oldest first, as far as was looked: from the first of it on the log is had again from the group, and
     /// the tail is where that begins. Empty for a log that is whole.
     pub damage: Vec<Damage>,
+    /// What a group's member may have acknowledged ends here at most: at the tail where the log is whole, at the last whole record behind the damage where it is
+    /// not. `None`: its end is damaged, too, and it can't be told.
+    pub acknowledged_max: Option<Lsn>,
     /// What it wrote so that the log can go on.
     pub onward: Onward,
     /// Whether the last stop was clean.
@@ -306,7 +309,7 @@ pub(crate) fn open_locked<D: Disk>(
     };
     let copied = place != Place::Own;
     let mut listing = folder::list(&disk)?;
-    let Examined { verdict, action, tail, for_repair, damage } =
+    let Examined { verdict, action, tail, for_repair, damage, acknowledged_max } =
         examine(&disk, &now, geometry, &listing, place, options)?;
 
     // From here on the folder is changed. First its names: a process that died may have seen names that never reached the medium (kind 30).
@@ -373,6 +376,7 @@ pub(crate) fn open_locked<D: Disk>(
         chain,
         verdict,
         damage,
+        acknowledged_max,
         onward,
         clean,
         memory_lost,

@@ -6,7 +6,8 @@
 //! opening takes the log for whole.
 
 use windlass_log::{
-    Class, Geometry, Lsn, RECORD_ALIGN, Scan, ScanError, SegmentHeaderError, Shape, Step, Superblock, Verdict,
+    Class, Geometry, Lsn, RECORD_ALIGN, Record, Scan, ScanError, SegmentHeaderError, Shape, Step, Superblock,
+    Verdict,
 };
 
 use crate::disk::Disk;
@@ -42,6 +43,15 @@ pub(crate) fn is_mendable(cause: &BadHeader) -> bool {
     }
 }
 
+/// A member's damaged log.
+pub(crate) struct Damaged {
+    /// What is damaged of it, as far as it is listed.
+    pub(crate) ranges: Vec<Damage>,
+    /// Where the last whole record ends, whatever lies before it: `None` if that can't be told: it ends below what was flushed, so that the
+    /// end is damaged, too; a segment is missing or has no header; or it was not looked for that far.
+    pub(crate) end: Option<Lsn>,
+}
+
 /// What is damaged of a member's log whose whole records end at `tail`, for whatever reason, and went on once. A file behind it that is whole and another's refuses.
 pub(crate) fn examine_damaged<D: Disk>(
     disk: &D,
@@ -50,65 +60,90 @@ pub(crate) fn examine_damaged<D: Disk>(
     listing: &Listing,
     verdict: &Verdict,
     tail: Lsn,
-) -> Result<Vec<Damage>, OpenError> {
+) -> Result<Damaged, OpenError> {
     let first = geometry.segment_of(tail);
     let mut end = tail;
+    let mut is_complete = true;
     for base in listing.segments.keys() {
         let number = geometry.segment_of(*base);
         if number < first {
             continue;
         }
+        is_complete &= geometry.base(number) <= end || number == first;
         match header_of(disk, geometry, number, now.log_id)? {
             Err(cause) if !is_mendable(&cause) => {
                 let file = disk.path().join(names::segment(geometry, number));
                 return Err(OpenError::SegmentHeader { file, base: *base, cause });
             }
-            Ok(()) | Err(_) => end = geometry.first_record(number + 1),
+            Ok(()) => {}
+            // What is whole in it does not count before its header is there again.
+            Err(_) => is_complete = false,
         }
+        end = geometry.first_record(number + 1);
     }
     let marked = now.persisted.max(now.clean.unwrap_or_default()).max(verdict.flushed);
     let until = marked.max(now.acknowledged).min(end).min(Lsn(tail.0.saturating_add(LOOKED_BYTES_MAX)));
     let is_end = matches!(verdict.class(), Class::End | Class::Torn) && tail == verdict.stop.lsn;
-    let damage = survey(disk, now, geometry, tail, geometry.normalize(until))?;
-    // Beyond every mark nothing is known to have been there: what the member may have acknowledged is lost all the same.
-    Ok(if is_end && damage.iter().all(|damage| !damage.is_whole_behind) { Vec::new() } else { damage })
+    let (mut ranges, last) = survey(disk, now, geometry, tail, (geometry.normalize(until), end))?;
+    if is_end && ranges.iter().all(|damage| !damage.is_whole_behind) {
+        // Beyond every mark nothing is known to have been there: what the member may have acknowledged is lost all the same.
+        ranges = Vec::new();
+    }
+    let end = last.filter(|last| is_complete && *last >= marked.max(now.acknowledged));
+    Ok(Damaged { ranges, end })
 }
 
-/// Goes through the log from a damage on and lists what else does not hold below `until`.
+/// Goes through the log from a damage on and lists what else does not hold below `until`. Also answers where the last whole record before the end of the files ends, if
+/// that could be looked for.
 fn survey<D: Disk>(
     disk: &D,
     now: &Superblock,
     geometry: Geometry,
     from: Lsn,
-    until: Lsn,
-) -> Result<Vec<Damage>, OpenError> {
+    (until, end): (Lsn, Lsn),
+) -> Result<(Vec<Damage>, Option<Lsn>), OpenError> {
     let shape = Shape { geometry, log_id: now.log_id, history: now.history.clone() };
     let mut file = None;
     let mut files = Files::new(disk, geometry, &mut file);
     let mut scan = Scan::new(shape, from, None).flat();
     let mut list = Vec::new();
-    while scan.at() < until && list.len() < LISTED_MAX {
+    let looked_to = Lsn(from.0.saturating_add(LOOKED_BYTES_MAX));
+    let mut last = from;
+    loop {
         let stop = match scan.step(&mut files).map_err(scan_failed)? {
+            Step::Record(Record { header, .. }) if header.lsn > looked_to => return Ok((list, None)),
             Step::Record(_) => continue,
             Step::Stop(stop) => stop,
         };
+        last = last.max(stop.lsn);
         let start = damage_start(geometry, &stop, now.trimmed);
         scan.seek(geometry.normalize(Lsn(stop.lsn.0 + RECORD_ALIGN)));
-        let behind = scan.resync(&mut files, geometry.segment_of(until) + 1).map_err(scan_failed)?;
-        let behind = behind.filter(|behind| *behind < until);
-        list.push(Damage {
-            start,
-            end: behind.unwrap_or(until),
-            is_whole_behind: behind.is_some(),
-            file: disk.path().join(names::segment(geometry, geometry.segment_of(start))),
-            offset: if start == stop.lsn { stop_offset(geometry, &stop) } else { geometry.offset_of(start) },
-            reason: stop.reason,
-        });
+        let is_over = stop.lsn >= end;
+        let behind = if is_over {
+            None
+        } else {
+            scan.resync(&mut files, geometry.segment_of(end) + 1).map_err(scan_failed)?
+        };
+        let behind = behind.filter(|behind| *behind < end);
+        if start < until && list.len() < LISTED_MAX {
+            let whole = behind.filter(|behind| *behind < until);
+            list.push(Damage {
+                start,
+                end: whole.unwrap_or(until),
+                is_whole_behind: whole.is_some(),
+                file: disk.path().join(names::segment(geometry, geometry.segment_of(start))),
+                offset: if start == stop.lsn {
+                    stop_offset(geometry, &stop)
+                } else {
+                    geometry.offset_of(start)
+                },
+                reason: stop.reason,
+            });
+        }
         if behind.is_none() {
-            break;
+            return Ok((list, Some(last)));
         }
     }
-    Ok(list)
 }
 
 fn scan_failed(error: ScanError<DiskError>) -> OpenError {

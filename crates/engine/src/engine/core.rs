@@ -41,6 +41,9 @@ pub(super) struct Core {
     pub(super) damage: Option<Lsn>,
     /// Where whole records begin again behind damage, lowest first.
     pub(super) whole_behind: VecDeque<Lsn>,
+    /// Damage was found while something may have been placed here that was not looked at yet: until the windows are gone and the log is scanned
+    /// nobody can tell how far.
+    is_placed_unseen: bool,
     /// Committed bytes were lost here by damage: the published watermarks run ahead of the tail until it is repaired.
     lost_committed: bool,
     /// Configurations on their way to the superblock.
@@ -87,11 +90,7 @@ impl Core {
         );
         assert!(state.trimmed <= valid_tail, "valid tail {valid_tail} below trim point {}", state.trimmed);
         assert!(config.geometry.normalize(valid_tail) == valid_tail, "R-1: {valid_tail} has another name");
-        state.mark = if state.mark > Persisted(valid_tail) {
-            DurableState::MARK_UNKNOWN
-        } else {
-            Persisted(valid_tail)
-        };
+        state.mark = state.mark.max(Persisted(valid_tail));
         if state.configurations.is_empty() {
             state.configurations.push(ConfigurationRecord::founding(config.founding.clone()));
         }
@@ -117,6 +116,7 @@ impl Core {
             witnessed: BTreeMap::new(),
             damage: None,
             whole_behind: VecDeque::new(),
+            is_placed_unseen: false,
             lost_committed: false,
             unsaved: None,
             now,
@@ -212,9 +212,59 @@ impl Core {
         self.replicated = self.replicated.min(tail).max(self.durable);
     }
 
-    /// Bytes that were flushed are gone: how far this member had acknowledged can't be told any more.
+    /// Bytes that were flushed are gone, and with them, it may be, some that were only placed: how far this member had acknowledged can't be told
+    /// any more.
     pub(super) fn lose_mark(&mut self) {
         self.state.mark = DurableState::MARK_UNKNOWN;
+    }
+
+    /// Damage begins at `at`. What was persisted is known, and so the mark is; where what is placed counts, too, it is once that has been scanned.
+    pub(super) fn found_damage(&mut self, at: Lsn) {
+        self.damage = Some(self.damage.map_or(at, |known| known.min(at)));
+        if self.config.replicated_allowed {
+            self.is_placed_unseen = true;
+            self.state.mark = self.state.mark.max(Persisted(self.log.tail));
+        }
+    }
+
+    /// The own tenure is over: its log ends at `tail`.
+    pub(super) fn sealed_at(&mut self, tail: Lsn) {
+        if self.is_placed_unseen {
+            // A primary counts for what it has appended.
+            self.state.mark = self.state.mark.max(Persisted(tail));
+        }
+        self.set_tail(tail);
+    }
+
+    /// Nothing can be placed here any more, and the log was scanned up to `valid_tail`, also behind its damage.
+    pub(super) fn saw_placed(&mut self, valid_tail: Lsn) {
+        if core::mem::take(&mut self.is_placed_unseen) {
+            self.state.mark = self.state.mark.max(Persisted(valid_tail));
+        }
+    }
+
+    /// What a damaged member may have acknowledged of a log with this history and tail, of which it holds all below `at`. What it had acknowledged
+    /// behind the place where the two part was never committed.
+    fn mark_in(&self, history: &EpochHistory, tail: Lsn, from: Lsn, at: Lsn) -> Persisted {
+        if self.state.mark == DurableState::MARK_UNKNOWN || self.is_placed_unseen {
+            return DurableState::MARK_UNKNOWN;
+        }
+        let own = &self.state.history;
+        let parts = if epoch_before(own, from) == epoch_before(history, from) {
+            divergence(own, self.state.mark.0, history, tail, from)
+        } else {
+            from
+        };
+        Persisted(parts.max(at))
+    }
+
+    /// The mark behind a checkpoint at `at`, with which a log of this history and tail goes on.
+    pub(super) fn mark_behind(&self, history: &EpochHistory, tail: Lsn, trimmed: Lsn, at: Lsn) -> Persisted {
+        if self.damaged() {
+            self.mark_in(history, tail, self.state.trimmed.max(trimmed), at)
+        } else {
+            Persisted(at)
+        }
     }
 
     /// Whole records begin again here, behind damage.
@@ -248,9 +298,9 @@ impl Core {
         }
     }
 
-    /// Whether this member lacks bytes that it may have acknowledged: it does not lead until it has them again.
+    /// Whether this member lacks bytes that it may have acknowledged: it does not lead until it has them on its medium again.
     pub(super) fn damaged(&self) -> bool {
-        self.log.tail < self.state.mark.0
+        self.log.persisted < self.state.mark
     }
 
     /// Epoch of the last valid record, and tail: what ranks a log. By R-4 a record's epoch is the one that the
@@ -298,8 +348,11 @@ impl Core {
             return Adoption::Contradiction { at };
         }
         // What was acknowledged of another tenure and is cut now was never committed. What damage took stays missed.
-        let mark =
-            if self.damaged() { DurableState::MARK_UNKNOWN } else { self.state.mark.min(Persisted(at)) };
+        let mark = if self.damaged() {
+            self.mark_in(history, tail, from, at)
+        } else {
+            self.state.mark.min(Persisted(at))
+        };
         match merge(own, history, self.state.trimmed) {
             Some(history) => Adoption::Cut { at, history, mark },
             None => Adoption::Contradiction { at: from },

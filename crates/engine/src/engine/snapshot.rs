@@ -115,13 +115,12 @@ impl Engine {
             return self.core.event(Event::SnapshotNeeded { primary, from });
         }
         let (mut history, configurations) = (offer.history.clone(), offer.configurations.clone());
+        // Nothing that was acknowledged lies beyond, unless it was damaged.
+        let mark = self.core.mark_behind(&history, offer.tail, from, at);
         trim(&mut history, at);
         let before = self.status();
         let core = &mut self.core;
-        // Nothing that was acknowledged lies beyond, unless it was damaged.
-        if !core.damaged() {
-            core.state.mark = Persisted(at);
-        }
+        core.state.mark = mark;
         core.state.history = history;
         core.state.trimmed = at;
         // Those behind the checkpoint come again with the log; until then the first holds, which is committed.

@@ -474,7 +474,7 @@ impl Engine {
         let Some(sealing) = self.sealing.take_if(|sealing| sealing.seal == token) else { return };
         // nothing is in flight, so the sealed tail is the end of the log.
         assert!(tail >= self.core.log.tail, "sealed at {tail}, drained to {}", self.core.log.tail);
-        self.core.set_tail(tail);
+        self.core.sealed_at(tail);
         self.core.log.unpersisted_since = None;
         self.work_sealed();
         if sealing.then == AfterSeal::Campaign && !self.work_in_progress() {

@@ -166,7 +166,8 @@ impl Engine {
         if self.work.as_ref().is_none_or(|work| work.step != Step::Revoke(token)) {
             return;
         }
-        if valid_tail < self.core.log.persisted.0 {
+        self.core.saw_placed(valid_tail);
+        if valid_tail < self.core.log.persisted.0 && self.core.config.replicated_allowed {
             self.core.lose_mark();
         }
         self.core.set_tail(valid_tail);

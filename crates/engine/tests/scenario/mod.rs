@@ -3,7 +3,7 @@
 //! ```text
 //!  group m0 m1 m2 [replicated] [quorums W/T]   the voters; this member is the first (`unknown`: it knows of none)
 //!  set notice_slots 2               a limit other than the default (before `open`)
-//!  open tail 4096 [promised E] [history E@L,E@L] [mark L] [trimmed L] [lost] [c1:m0,m1+m2@5000-5100 …]
+//!  open tail 4096 [promised E] [history E@L,E@L] [mark L|unknown] [trimmed L] [lost] [c1:m0,m1+m2@5000-5100 …]
 //!                                   the log's configurations, number, voters and who learns, with the places of their records
 //!  include common/primary.txt       run that file's inputs, and do not show what comes out
 //!  @ 12ms                           time passes, timeouts are handled as they come
@@ -19,8 +19,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use windlass_engine::{
-    Command, Config, Configuration, DurableState, Engine, Identity, Limits, Opening, Persisted, StallCause,
-    Timing,
+    Command, Config, Configuration, DurableState, Engine, Identity, Limits, Opening, StallCause, Timing,
 };
 use windlass_log::{Geometry, Lsn, MemberId};
 
@@ -188,7 +187,7 @@ impl Runner {
         let newest = state.history.last().map(|last| last.epoch);
         state.promised = words.epoch_after("promised").or(newest).unwrap_or(state.promised);
         state.trimmed = words.lsn_after("trimmed").unwrap_or(state.trimmed);
-        state.mark = words.lsn_after("mark").map_or(state.mark, Persisted);
+        state.mark = words.persisted_after("mark").unwrap_or(state.mark);
         state.memory_lost = words.flag("lost");
         state.configurations = words.configurations();
         self.engine = Some(Engine::new(self.config.clone(), Opening { state, valid_tail }, self.now));

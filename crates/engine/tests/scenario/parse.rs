@@ -1,8 +1,9 @@
 //! Words of a scenario line into inputs.
 
 use windlass_engine::{
-    Acknowledgement, Change, Configuration, ConfigurationRecord, Heartbeat, Identity, Input, LsnRange, Mark,
-    Message, Notice, Persisted, Placed, Quorums, Session, StopReason, Summary, Token, Witness,
+    Acknowledgement, Change, Configuration, ConfigurationRecord, DurableState, Heartbeat, Identity, Input,
+    LsnRange, Mark, Message, Notice, Persisted, Placed, Quorums, Session, StopReason, Summary, Token,
+    Witness,
 };
 use windlass_log::{Epoch, EpochHistory, Lsn, MemberId};
 
@@ -134,6 +135,14 @@ impl<'a> Words<'a> {
             Some(Mark { epoch: Words::parse_epoch(epoch)?, lsn: Lsn(lsn.parse().ok()?) })
         });
         mark.unwrap_or_else(|| self.fail("a mark is e1.m0@4096"))
+    }
+
+    /// An LSN, or `unknown`.
+    pub fn persisted_after(&mut self, name: &str) -> Option<Persisted> {
+        match self.after(name)? {
+            "unknown" => Some(DurableState::MARK_UNKNOWN),
+            word => Some(Persisted(Lsn(word.parse().unwrap_or_else(|_| self.fail("an LSN, or unknown"))))),
+        }
     }
 
     fn mark_after(&mut self, name: &str) -> Option<Mark> {

@@ -103,6 +103,12 @@ impl Image {
         Some(Record { start: lsn, end: self.geometry.record_end(lsn, bytes), epoch, id })
     }
 
+    /// The end of the last whole record behind `from`, whatever lies before it.
+    pub fn last_end(&self, from: Lsn, history: &EpochHistory) -> Option<Lsn> {
+        let places = (from.0..u64::try_from(self.memory.len()).unwrap()).step_by(8).map(Lsn);
+        places.filter_map(|place| self.record(false, place, history)).map(|record| record.end).max()
+    }
+
     /// The end of the last valid record from `from` on, at most `limit`.
     pub fn valid_tail(&self, on_disk: bool, from: Lsn, limit: Lsn, history: &EpochHistory) -> Lsn {
         let mut at = from;

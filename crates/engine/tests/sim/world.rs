@@ -299,6 +299,11 @@ impl World {
         node.identity.nonce = node.nonce;
         let mut state = node.superblock.clone();
         let valid_tail = node.image.valid_tail(false, state.trimmed, Lsn(u64::MAX), &state.history);
+        if state.mark > Persisted(valid_tail) && state.mark != DurableState::MARK_UNKNOWN {
+            // As the store does: records that are whole behind the damage tell how far the log went.
+            let last = node.image.last_end(valid_tail, &state.history).filter(|last| *last >= state.mark.0);
+            state.mark = last.map_or(DurableState::MARK_UNKNOWN, Persisted);
+        }
         // What lies behind the store's mark may hold configurations that no save has: opening notes them before it moves the mark.
         let is_unknown = state.mark == DurableState::MARK_UNKNOWN;
         let known = if is_unknown { state.trimmed } else { state.mark.0.min(valid_tail) };

@@ -477,6 +477,53 @@ fn a_members_log_is_written_again_behind_every_gap_r_11() {
     assert!(twice.rewritten_bytes > starts[399].0 % SEGMENT, "{once} then {twice:?}");
 }
 
+/// What a damaged member may have acknowledged ends where its last whole record does, also at the next opening; unless that end is damaged itself.
+#[test]
+fn a_damaged_member_knows_how_far_it_may_have_acknowledged_unless_its_end_is_damaged_r18() {
+    type Hurt<'a> = &'a dyn Fn(&Case, &[Lsn], u64);
+    let cases: [(&str, bool, Hurt<'_>); 8] = [
+        ("a record in the middle", true, &|case, starts, _| case.flip_record(starts[130])),
+        ("two of them", true, &|case, starts, _| {
+            [130, 140].iter().for_each(|at| case.flip_record(starts[*at]))
+        }),
+        ("the last but one", true, &|case, starts, _| case.flip_record(starts[148])),
+        ("the last one", false, &|case, starts, _| case.flip_record(starts[149])),
+        ("one and the last one", false, &|case, starts, _| {
+            [130, 149].iter().for_each(|at| case.flip_record(starts[*at]));
+        }),
+        ("the header of the last segment", false, &|case, _, last| case.flip(&segment(last), 10)),
+        ("the last segment", false, &|case, _, last| fs::remove_file(case.path(&segment(last))).unwrap()),
+        ("a segment before it", false, &|case, _, last| {
+            fs::remove_file(case.path(&segment(last - 1))).unwrap();
+        }),
+    ];
+    for clean in [true, false] {
+        for (what, is_known, hurt) in cases {
+            let (case, starts) = closed(150);
+            let case = case.with_member(4096);
+            let mut tail = Lsn(0);
+            case.superblock(|superblock| tail = superblock.clean.unwrap());
+            let last = starts[149].0 / SEGMENT;
+            assert!(last >= 1 && starts[130].0 / SEGMENT == last, "opening reads the segment of the mark");
+            if !clean {
+                // Flushed up to its last record, as one that was killed behind a flush.
+                case.superblock(|superblock| (superblock.clean, superblock.persisted) = (None, tail));
+            }
+            hurt(&case, &starts, last);
+            let expected = is_known.then_some(tail);
+            let opened = case.open(OpenMode::Tail).unwrap();
+            assert!(opened.tail < tail, "{what}, clean {clean}");
+            assert_eq!(opened.acknowledged_max, expected, "{what}, clean {clean}");
+            // A header is made again: then what is whole behind it tells.
+            let expected = expected.or(what.starts_with("the header").then_some(tail));
+            let again = case.open(OpenMode::Tail).unwrap();
+            assert_eq!(again.acknowledged_max, expected, "{what}, clean {clean}, again");
+        }
+    }
+    let opened = closed(150).0.with_member(4096).open(OpenMode::Tail).unwrap();
+    assert_eq!(opened.acknowledged_max, Some(opened.tail));
+}
+
 /// No kill takes away a header that was flushed before the first record: whole records in a segment without one are damage, of a log that was killed, too.
 #[test]
 fn records_in_a_segment_whose_header_is_gone_are_damage_and_no_torn_end_kind_11() {

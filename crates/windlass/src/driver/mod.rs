@@ -54,8 +54,8 @@ use std::time::Duration;
 
 use slog::{Logger, warn};
 use windlass_engine::{
-    Config, Configuration, Engine, Event, Identity, Input, Opening, Refusal, Role, StallCause, Status,
-    StopReason,
+    Config, Configuration, DurableState, Engine, Event, Identity, Input, Opening, Persisted, Refusal, Role,
+    StallCause, Status, StopReason,
 };
 use windlass_fabric::{Completion, CompletionQueue, CompletionQueueError, Fabric, PollError, Wake};
 use windlass_log::{Epoch, Lsn, MemberId};
@@ -332,6 +332,12 @@ where
         let trimmed = state.trimmed;
         let ahead = options.config.limits.segments_ahead;
         let segments = segments(&fabric, &store, staging, ahead)?;
+        // what was placed in an image and not written to the log's files is not seen by the opening.
+        let is_seen = segments.last_left().is_none() || !options.config.replicated_allowed;
+        state.mark = match opened.acknowledged_max.filter(|_| is_seen || opened.damage.is_empty()) {
+            Some(most) => Persisted(most),
+            None => DurableState::MARK_UNKNOWN,
+        };
         let mut local = Local::new(store, segments, state.history.clone(), opened.tail);
         // What was placed in an image before the process died.
         let tail = local.adopt(&fabric).map_err(memory_error)?;

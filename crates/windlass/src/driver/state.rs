@@ -53,12 +53,8 @@ fn with_older(before: &EpochHistory, history: &EpochHistory) -> Option<EpochHist
 fn put_state(superblock: &mut Superblock, state: &DurableState) {
     superblock.promised = state.promised;
     superblock.history = state.history.clone();
-    superblock.acknowledged = if superblock.acknowledged == ACKNOWLEDGED_UNKNOWN {
-        // The engine knows it again once it has caught up, at less than what stands for unknown.
-        acknowledged(state.mark)
-    } else {
-        superblock.acknowledged.max(acknowledged(state.mark))
-    };
+    // An adoption lowers it: what was acknowledged of another tenure and is cut was never committed.
+    superblock.acknowledged = acknowledged(state.mark);
     superblock.caught_up = !state.memory_lost;
     superblock.configuration = encode(&state.peers, &state.configurations);
 }
@@ -175,13 +171,9 @@ fn word(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// A cut's superblock: the engine's state, with no mark beyond the cut. One that is unknown stays it: what damage took is not what is cut.
-pub(crate) fn put_cut(superblock: &mut Superblock, state: &DurableState, at: Lsn) {
+/// A cut's superblock: the engine's state, also its history as it is. A mark beyond the cut is what damage took, not what is cut.
+pub(crate) fn put_cut(superblock: &mut Superblock, state: &DurableState) {
     put_state(superblock, state);
-    superblock.acknowledged = match state.mark {
-        DurableState::MARK_UNKNOWN => ACKNOWLEDGED_UNKNOWN,
-        known => known.0.min(at),
-    };
 }
 
 #[cfg(test)]
@@ -233,7 +225,6 @@ mod tests {
     #[test]
     fn a_mark_that_damage_took_is_written_kept_by_a_cut_and_forgotten_once_caught_up_r18() {
         for segment_bytes in [64 << 10, 4 << 30] {
-            let geometry = windlass_log::Geometry::new(segment_bytes).unwrap();
             let mut superblock = superblock(segment_bytes);
             superblock.acknowledged = Lsn(8192);
             // What every write of a superblock goes through.
@@ -244,13 +235,18 @@ mod tests {
             state.mark = DurableState::MARK_UNKNOWN;
             put(&mut superblock, &state);
             assert_eq!(take(&written(&superblock), false).unwrap().mark, DurableState::MARK_UNKNOWN);
-            put_cut(&mut superblock, &state, geometry.first_record(0));
+            put_cut(&mut superblock, &state);
             assert_eq!(take(&written(&superblock), false).unwrap().mark, DurableState::MARK_UNKNOWN);
             state.mark = Persisted(Lsn(9000));
             put(&mut superblock, &state);
             assert_eq!(take(&written(&superblock), false).unwrap().mark, Persisted(Lsn(9000)));
-            put_cut(&mut superblock, &state, Lsn(8192));
+            // An adoption lowers it, with a cut or without one.
+            state.mark = Persisted(Lsn(8192));
+            put_cut(&mut superblock, &state);
             assert_eq!(take(&written(&superblock), false).unwrap().mark, Persisted(Lsn(8192)));
+            state.mark = Persisted(Lsn(8000));
+            put(&mut superblock, &state);
+            assert_eq!(take(&written(&superblock), false).unwrap().mark, Persisted(Lsn(8000)));
         }
     }
 
