@@ -70,6 +70,10 @@ bugs! {
     R19 = "R-19";
     /// One promise less than a quorum fences.
     R20 = "R-20";
+    /// Commits are counted over all members, also one that learns.
+    LearnerCounted = "learner counted";
+    /// A configuration is alone in force before it is committed.
+    PredecessorForgotten = "predecessor forgotten";
     /// What is placed counts as persisted.
     CommitByPlaced = "commit by placed";
     /// A revocation does not wait until the connection is drained and destroyed.

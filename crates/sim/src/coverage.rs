@@ -41,6 +41,8 @@ marks! {
     CompletedEarly = "fabric: completed before placed";
     /// A message landed in pieces.
     LandedInPieces = "fabric: landed in pieces";
+    /// A message took milliseconds to land.
+    LandedSlowly = "fabric: landed slowly";
     /// A message went on landing after its window had been invalidated.
     LandedAfterInvalidation = "fabric: landed after invalidation";
     /// A request was carried out and its poster heard of an error, or of nothing.
@@ -139,7 +141,31 @@ marks! {
     HandedOver = "operator: handed over";
     /// A primary was made to resign.
     Resigned = "operator: resigned";
+    /// An operator asked for a new member.
+    MemberAdded = "operator: member added";
+    /// An operator asked for a member to leave.
+    MemberRemoved = "operator: member removed";
+    /// An operator asked for the primary to leave.
+    PrimaryRemoved = "operator: primary removed";
+    /// An operator took back that a member is added.
+    LearnerRemoved = "operator: member that learns removed";
+    /// An operator asked for a new member in the place of another.
+    MemberReplaced = "operator: member replaced";
+    /// An operator asked for a new member in the place of one whose disk was lost.
+    EmptiedReplaced = "operator: member with an emptied disk replaced";
+    /// An operator asked for other sizes of quorums.
+    QuorumsChanged = "operator: sizes of quorums changed";
     // ---- protocol
+    /// A change of the group was refused.
+    ChangeRefused = "change of the group refused";
+    /// A new member votes.
+    LearnerVotes = "new member votes";
+    /// A configuration was cut off a log, and the former one holds again.
+    ConfigurationCut = "configuration cut";
+    /// A tenure began with a configuration that was not committed.
+    TakenOverOpen = "takeover with an open configuration";
+    /// A member was told that it has left.
+    NotAMember = "member knows that it has left";
     /// A tenure began.
     Tenure = "tenure began";
     /// A tenure ended while its member lived.

@@ -5,7 +5,7 @@
 //! group allows `Replicated` at most a minority of the members has lost its memory at any time.
 
 use windlass::MemberId;
-use windlass::engine::{Configuration, Limits, Timing};
+use windlass::engine::{Configuration, Limits, Quorums, Timing};
 
 use crate::fabric::{Device, FabricFaults, MS};
 use crate::random::Random;
@@ -20,8 +20,16 @@ const IMPATIENT: u64 = 200 * MS;
 /// One run's setting.
 #[derive(Clone, Debug)]
 pub struct Setting {
-    /// How many members the group has.
+    /// How many members the group begins with.
     pub members: u8,
+    /// How many more an operator may add.
+    pub spares: u8,
+    /// How many of the first members make a quorum.
+    pub quorums: Quorums,
+    /// The mean time between two looks of an operator who changes the group, in nanoseconds. 0: nobody does.
+    pub change_ns: u64,
+    /// It also chooses other sizes of quorums than majorities.
+    pub changes_sizes: bool,
     /// Whether the group allows the level `Replicated`.
     pub replicated_allowed: bool,
     /// The engine's sizes.
@@ -174,10 +182,24 @@ impl Strike {
 }
 
 impl Setting {
-    /// The configuration that a member's folder is made with: the group's first one.
+    /// The configuration that a member's folder is made with: the group's first one, or none where the member is to be added.
+    ///
+    /// # Panics
+    ///
+    /// Where the sizes of the quorums don't fit the members.
     #[must_use]
-    pub fn founding(&self) -> Configuration {
-        Configuration::founding((0..self.members).map(MemberId))
+    pub fn founding(&self, member: u8) -> Configuration {
+        if member >= self.members {
+            return Configuration::unknown();
+        }
+        let founding = Configuration::founding((0..self.members).map(MemberId));
+        founding.with_quorums(self.quorums).expect("the sizes fit")
+    }
+
+    /// How many members there may be at most.
+    #[must_use]
+    pub fn all(&self) -> u8 {
+        self.members + self.spares
     }
 
     /// The setting of a seed.
@@ -212,10 +234,11 @@ impl Setting {
             retry_ns: 20 * MS,
             flush_idle_ns: 10 * MS,
         };
-        let fabric = FabricFaults {
+        let mut fabric = FabricFaults {
             delayed: sometimes(&mut random, 2_000),
             completed_early: sometimes(&mut random, 200_000),
             landed_in_pieces: sometimes(&mut random, 500_000),
+            landed_slowly: 0,
             landed_after_invalidation: sometimes(&mut random, 500_000),
             failed_but_done: sometimes(&mut random, 500_000),
             receiver_not_ready: sometimes(&mut random, 300),
@@ -224,6 +247,12 @@ impl Setting {
             misplaced: if replicated_allowed { 0 } else { sometimes(&mut random, 1_000) },
             broken: sometimes(&mut random, 300),
         };
+        // What is under way when a window is taken back lands later still: drawn by nothing, so that the other seeds stay what they are.
+        if seed.is_multiple_of(8) {
+            fabric.landed_in_pieces = fabric.landed_in_pieces.max(300_000);
+            fabric.landed_after_invalidation = fabric.landed_after_invalidation.max(300_000);
+            fabric.landed_slowly = 300_000;
+        }
         let control =
             ControlFaults { duplicated: sometimes(&mut random, 50_000), lost: sometimes(&mut random, 2_000) };
         // What is cut is mended in every run: that is no fault.
@@ -240,6 +269,10 @@ impl Setting {
         };
         let mut setting = Setting {
             members,
+            spares: 0,
+            quorums: Quorums::Majority,
+            change_ns: 0,
+            changes_sizes: false,
             replicated_allowed,
             limits,
             timing,
@@ -269,7 +302,35 @@ impl Setting {
         if setting.leaks_at_the_end && random.percent(50) {
             setting.reservation_ns = IMPATIENT;
         }
+        if seed % 4 == 3 {
+            setting.change_the_group(&mut Random::new(seed ^ 0x6d65_6d62_6572));
+        }
         setting
+    }
+
+    /// The group changes, or has quorums of other sizes: drawn by a generator of its own, so that the other seeds stay what they are.
+    fn change_the_group(&mut self, random: &mut Random) {
+        if random.percent(40) {
+            let sizes: &[(u8, u8)] =
+                if self.members == 3 { &[(2, 2), (2, 3), (3, 2)] } else { &[(2, 4), (4, 2), (3, 3), (3, 4)] };
+            let (write, takeover) = pick(random, sizes);
+            self.quorums = Quorums::Sizes { write, takeover };
+        }
+        if random.percent(85) {
+            self.spares = 4;
+            self.change_ns = random.range(15 * MS, 80 * MS);
+            self.changes_sizes = random.percent(60);
+            self.faulty_ns = self.faulty_ns.max(400 * MS);
+            if random.percent(50) {
+                self.process.push((Strike::DiskEmptied, 5));
+            }
+        }
+        let mixed: &[Device] = if self.devices.iter().all(|device| *device == Device::Any) {
+            &[Device::Any]
+        } else {
+            &[Device::Any, Device::Staged, Device::Pages]
+        };
+        self.devices.extend((0..self.spares).map(|_| pick(random, mixed)));
     }
 }
 
@@ -288,6 +349,7 @@ impl Setting {
             "fabric.delayed" => &mut fabric.delayed,
             "fabric.completed_early" => &mut fabric.completed_early,
             "fabric.landed_in_pieces" => &mut fabric.landed_in_pieces,
+            "fabric.landed_slowly" => &mut fabric.landed_slowly,
             "fabric.landed_after_invalidation" => &mut fabric.landed_after_invalidation,
             "fabric.failed_but_done" => &mut fabric.failed_but_done,
             "fabric.receiver_not_ready" => &mut fabric.receiver_not_ready,
@@ -297,6 +359,12 @@ impl Setting {
             "fabric.broken" => &mut fabric.broken,
             "control.duplicated" => &mut control.duplicated,
             "control.lost" => &mut control.lost,
+            "Change" => return std::mem::take(&mut self.change_ns) > 0,
+            "Quorums" => {
+                self.changes_sizes = false;
+                self.quorums = Quorums::Majority;
+                return true;
+            }
             "Held" => return std::mem::take(&mut self.held_ns) > 0,
             "Leaked" => return std::mem::take(&mut self.leaked) > 0,
             "ReadsCut" => return std::mem::take(&mut self.reads_cut) > 0,

@@ -153,3 +153,53 @@ fn what_is_whole_behind_damage_is_written_again_before_it_counts_r11() {
     }
     assert!(repaired > 0, "nothing was damaged and repaired");
 }
+
+#[test]
+fn a_group_that_changes_keeps_every_promise_and_settles() {
+    let kinds = [
+        Mark::MemberAdded,
+        Mark::MemberReplaced,
+        Mark::QuorumsChanged,
+        Mark::LearnerVotes,
+        Mark::NotAMember,
+        Mark::TakenOverOpen,
+    ];
+    let mut met = Vec::new();
+    for seed in [3, 7, 11, 15, 19, 27] {
+        let mut setting = Setting::of(seed);
+        (setting.spares, setting.change_ns, setting.changes_sizes) = (4, 15_000_000, true);
+        setting.devices.resize(usize::from(setting.all()), Device::Any);
+        let report = run_with(seed, setting, true);
+        check(&report);
+        met.extend(kinds.into_iter().filter(|kind| report.coverage.count(*kind) > 0));
+    }
+    for kind in kinds {
+        assert!(met.contains(&kind), "no seed has met: {}", kind.name());
+    }
+}
+
+#[test]
+fn a_member_that_comes_back_with_an_empty_disk_is_replaced_by_another() {
+    let mut replaced = 0;
+    for seed in 1..=6 {
+        let mut setting = without_faults(seed);
+        (setting.spares, setting.change_ns) = (4, 10_000_000);
+        setting.devices.resize(usize::from(setting.all()), Device::Any);
+        (setting.process, setting.fault_ns) = (vec![(Strike::DiskEmptied, 1)], 20_000_000);
+        setting.faulty_ns = setting.faulty_ns.max(400_000_000);
+        let report = run_with(seed, setting, true);
+        check(&report);
+        replaced += report.coverage.count(Mark::EmptiedReplaced);
+    }
+    assert!(replaced > 0, "nobody was replaced");
+}
+
+#[test]
+fn a_switch_leaves_the_group_as_it_was_founded() {
+    let mut setting = Setting::of(3);
+    assert!(setting.change_ns > 0 && setting.switch_off("Change") && setting.switch_off("Quorums"));
+    let report = run_with(3, setting, true);
+    check(&report);
+    let changes = [Mark::MemberAdded, Mark::MemberRemoved, Mark::PrimaryRemoved, Mark::QuorumsChanged];
+    assert!(changes.iter().all(|mark| report.coverage.count(*mark) == 0));
+}

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use windlass_log::{Lsn, MemberId};
 
 use super::Engine;
-use crate::{Command, CommitProof, Mark, Persisted, Placed};
+use crate::{Command, CommitProof, Mark, MemberEntry, Persisted, Placed, Standing};
 
 /// The highest value that `quorum` of the members, a write quorum, have reached.
 fn reached<T: Ord + Copy>(mut members: Vec<T>, quorum: usize) -> Option<T> {
@@ -30,7 +30,11 @@ impl Engine {
                 Some(peer) => (peer.placed(), peer.persisted()),
                 None => (Placed(Lsn(0)), Persisted(Lsn(0))),
             };
-            let (placed, persisted): (Vec<Placed>, Vec<Persisted>) = configuration.voters().map(of).unzip();
+            let counts = |entry: &&MemberEntry| {
+                windlass_log::planted!(LearnerCounted) || entry.standing == Standing::Voter
+            };
+            let counted = configuration.members().iter().filter(counts).map(|entry| entry.id);
+            let (placed, persisted): (Vec<Placed>, Vec<Persisted>) = counted.map(of).unzip();
             #[cfg(feature = "explore")]
             let persisted =
                 if core.commits_placed { placed.iter().map(|p| Persisted(p.0)).collect() } else { persisted };

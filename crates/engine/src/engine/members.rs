@@ -25,7 +25,8 @@ use crate::{
 pub(super) fn in_force(records: &[ConfigurationRecord], tail: Lsn, durable: Lsn) -> &[ConfigurationRecord] {
     let newest = records.iter().rposition(|record| record.end <= tail).unwrap_or(0);
     let is_committed = records.get(newest).is_none_or(|record| record.end <= durable);
-    let first = if is_committed { newest } else { newest.saturating_sub(1) };
+    let is_alone = is_committed || windlass_log::planted!(PredecessorForgotten);
+    let first = if is_alone { newest } else { newest.saturating_sub(1) };
     records.get(first..=newest).unwrap_or(&[])
 }
 

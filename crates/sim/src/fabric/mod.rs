@@ -35,6 +35,8 @@ pub struct FabricFaults {
     pub completed_early: u32,
     /// A long message lands piece by piece, in any order, for each message longer than a packet.
     pub landed_in_pieces: u32,
+    /// Its pieces take milliseconds, for each message that lands in pieces: some are still under way once its window was taken back.
+    pub landed_slowly: u32,
     /// What is left of a message goes on landing after its window was invalidated, for each piece.
     pub landed_after_invalidation: u32,
     /// A request that ends with an error was carried out, for each one that was queued when its connection failed.

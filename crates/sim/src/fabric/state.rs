@@ -227,6 +227,13 @@ impl State {
     /// Takes a posted request; where the connection is over and nobody has polled that yet, it is flushed at once.
     pub(super) fn take(&mut self, end: u64, posted: Posted) {
         let Some(link) = self.links.get_mut(&end) else { return };
+        if let (Work::Write { .. }, Some(epoch)) = (&posted.work, link.epoch)
+            && let Some(promised) = self.promised.get(&link.member).filter(|promised| epoch < **promised)
+        {
+            let said =
+                format!("member {} posts for epoch {epoch:#x} and has promised {promised:#x}", link.member);
+            self.violation.get_or_insert(said);
+        }
         link.sends_used += 1;
         if matches!(link.state, ConnectionState::Error(_)) {
             let (opcode, connection) = (posted.opcode(), ConnectionId(end));

@@ -358,7 +358,14 @@ impl State {
         let number = self.number();
         let count = landing.pieces.len();
         self.landings.insert(number, landing);
-        let longest = if self.random.percent(20) { 600 * US } else { 40 * US };
+        let longest = if self.random.happens(self.faults.landed_slowly) {
+            self.counts.add(Mark::LandedSlowly);
+            4 * MS
+        } else if self.random.percent(20) {
+            600 * US
+        } else {
+            40 * US
+        };
         for piece in 0..count {
             let after = self.random.range(US, longest);
             self.schedule(after, What::Land { landing: number, piece });

@@ -39,20 +39,27 @@ pub(crate) fn persisted(world: &mut World, at: usize) {
     }
 }
 
-/// An append was acknowledged as durable, or a record published as that: a quorum's media hold its bytes.
-pub(crate) fn durable(world: &mut World, at: usize, start: Lsn, end: Lsn) {
+/// An append was acknowledged as durable, or a record published as that: the media of a write quorum hold its bytes, of the voters of each configuration that it was
+/// counted over. Whoever learns or has left does not count. `saw`: what is in force at `at` was that before the append became durable.
+pub(crate) fn durable(world: &mut World, at: usize, start: Lsn, end: Lsn, saw: bool) {
     let segment_bytes = crate::setting::SEGMENT_BYTES;
     let Some((base, range)) = stretches(segment_bytes, start, end).next() else { return };
     let name = segment_name(base);
     let Some(bytes) = world.disk(at).live_bytes(&name, range.clone()) else { return };
     // Whose disk was lost, or has lied, held it once.
-    let media = world.media();
-    let count = media.len();
-    let holding =
-        media.filter(|(disk, is_excused)| *is_excused || disk.holds(&name, range.start, &bytes)).count();
-    if holding < count / 2 + 1 {
-        let what = format!("{start}..{end} is called durable and is on {holding} media of {count}");
-        world.note(violated(NAME, what));
+    let holds = |at: &&usize| {
+        let (disk, is_excused) = world.medium(**at);
+        is_excused || disk.holds(&name, range.start, &bytes)
+    };
+    for counted in world.counted(at, saw) {
+        let holding = counted.voters.iter().filter(holds).count();
+        if holding < counted.quorum {
+            let (quorum, voters) = (counted.quorum, &counted.voters);
+            let what = format!(
+                "{start}..{end} is called durable, needs {quorum} media of {voters:?} and is on {holding}"
+            );
+            return world.note(violated(NAME, what));
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 //! the run's [`Violation`], with the invariant's name.
 
 mod acknowledged;
+mod configurations;
 pub(crate) mod exceeded;
 pub(crate) mod held_up;
 mod levels;
@@ -87,6 +88,7 @@ pub(crate) struct Oracle {
     appends: BTreeMap<(Epoch, Lsn), Append>,
     /// Who led each epoch.
     primaries: BTreeMap<Epoch, u8>,
+    configurations: configurations::Configurations,
     /// What each member has promised to others, by its own word.
     promises: BTreeMap<u8, Epoch>,
     /// How many were acknowledged, at any level.

@@ -1,5 +1,5 @@
-//! Revoked means revoked (I-5): once a member's promise has left it, no byte lands in its memory on behalf of an older epoch; and a promise is
-//! never taken back, also not by a crash.
+//! Revoked means revoked (I-5): once a member's promise has left it, no byte lands in its memory on behalf of an older epoch, and it posts and acknowledges
+//! nothing in one; and a promise is never taken back, also not by a crash.
 
 use windlass::Epoch;
 
@@ -22,6 +22,17 @@ impl Oracle {
                 format!(
                     "member {member} told others that it has promised {told:?} and opens with {promised:?}"
                 ),
+            ),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// A member acknowledges an append of this epoch at a quorum's level: it has promised no higher one.
+    pub(crate) fn may_acknowledge(&self, member: u8, epoch: Epoch) -> Checked {
+        match self.promises.get(&member) {
+            Some(promised) if *promised > epoch => violated(
+                NAME,
+                format!("member {member} has promised {promised:?} and acknowledges in {epoch:?}"),
             ),
             Some(_) | None => Ok(()),
         }

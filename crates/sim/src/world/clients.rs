@@ -193,11 +193,11 @@ impl World {
     /// A client of the one primary reserves and never publishes. That primary, and how many tenures there were before.
     pub(crate) fn leak_on_primary(&mut self) -> Option<(usize, u64)> {
         // The others must be enough to do without it.
-        let whole = self.members.iter().filter(|member| !member.is_emptied).count();
-        if whole - 1 < self.members.len() / 2 + 1 {
+        let whole = self.whole_voters();
+        let at = self.leaders().first().copied()?;
+        if whole.len() - usize::from(whole.contains(&at)) < self.useful_quorum() {
             return None;
         }
-        let at = self.leaders().first().copied()?;
         let log = self.members[at].log.clone()?;
         std::mem::forget(log.reserve(64).ok()?);
         self.members[at].has_leaked = true;
@@ -282,12 +282,14 @@ impl World {
                         self.oracle.acknowledge_here(pending.epoch, pending.start)
                     }
                     Level::Replicated => {
+                        self.oracle.may_acknowledge(id, pending.epoch)?;
                         self.mark(Mark::AcknowledgedReplicated);
                         self.oracle.acknowledge(pending.epoch, pending.start)
                     }
                     Level::Durable => {
+                        self.oracle.may_acknowledge(id, pending.epoch)?;
                         self.mark(Mark::AcknowledgedDurable);
-                        medium::durable(self, pending.member, pending.start, pending.end);
+                        medium::durable(self, pending.member, pending.start, pending.end, true);
                         self.oracle.acknowledge(pending.epoch, pending.start)
                     }
                 }

@@ -53,8 +53,8 @@ fn end(at: u8, peer: u8) -> usize {
 
 impl World {
     pub(super) fn make_pairs(&mut self) {
-        for low in 0..self.setting.members {
-            for high in low + 1..self.setting.members {
+        for low in 0..self.setting.all() {
+            for high in low + 1..self.setting.all() {
                 self.pairs.insert((low, high), Pair::default());
             }
         }
@@ -211,7 +211,7 @@ impl World {
     /// A member runs: it connects to all others.
     pub(super) fn joined(&mut self, at: usize) {
         let id = self.members[at].id;
-        for other in 0..self.setting.members {
+        for other in 0..self.setting.all() {
             if other != id {
                 let (low, high) = ordered(id, other);
                 let after = self.random.range(100 * US, 3 * MS);
@@ -223,7 +223,7 @@ impl World {
     /// A member is gone: others find out.
     pub(super) fn left(&mut self, at: usize) {
         let id = self.members[at].id;
-        for other in 0..self.setting.members {
+        for other in 0..self.setting.all() {
             if other != id {
                 self.lose(id, other);
                 self.pair(id, other).known[end(id, other)] = None;

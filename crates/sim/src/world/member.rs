@@ -57,6 +57,13 @@ pub(super) struct Member {
     lost_power: bool,
     /// Its disk was lost: it stays out.
     pub(super) is_emptied: bool,
+    /// It belongs to the group, or did: it runs.
+    pub(super) has_joined: bool,
+    /// Its disk is lost, and it was to go: it is never started again.
+    pub(super) is_retired: bool,
+    /// The number of its newest configuration, as it was told, and before its last turn.
+    pub(super) configured: u64,
+    pub(super) configured_before: u64,
     /// A client has kept a reservation of this process for ever.
     pub(super) has_leaked: bool,
     /// A dead process's memory may be held still, by whoever never gave it back: it is this machine's until it loses power.
@@ -95,7 +102,7 @@ impl Member {
         let drift = i64::try_from(drift).unwrap_or(0) - i64::try_from(setting.drift_millionths).unwrap_or(0);
         Member {
             id,
-            disk: made(id, incarnation, &setting.founding()),
+            disk: made(id, incarnation, &setting.founding(id)),
             driver: None,
             log: None,
             control: SimControl::default(),
@@ -118,6 +125,10 @@ impl Member {
             has_lost_memory: true,
             lost_power: false,
             is_emptied: false,
+            has_joined: id < setting.members,
+            is_retired: false,
+            configured: 0,
+            configured_before: 0,
             has_leaked: false,
             has_ghosts: false,
             rot: None,
@@ -244,7 +255,7 @@ fn made(id: u8, incarnation: u64, configuration: &Configuration) -> TestDisk {
 impl World {
     /// A member's process starts.
     pub(super) fn open(&mut self, at: usize) {
-        if self.members[at].driver.is_some() {
+        if self.members[at].driver.is_some() || self.members[at].is_retired {
             return;
         }
         self.members[at].disk.cut_reads(self.setting.reads_cut);
@@ -316,7 +327,7 @@ impl World {
         let config = Config {
             me: MemberId(member.id),
             identity,
-            founding: self.setting.founding(),
+            founding: self.setting.founding(member.id),
             geometry: Geometry::new(SEGMENT_BYTES).expect("a power of two"),
             replicated_allowed: self.setting.replicated_allowed,
             seed: self.random.number(),
@@ -342,6 +353,8 @@ impl World {
         };
         member.read_to = member.read_to.max(superblock.trimmed);
         member.reader = driver.read_from(member.read_to).ok();
+        member.configured = driver.configuration().0.number();
+        member.configured_before = member.configured;
         member.driver = Some(driver);
         if let Some(mark) = opened_as {
             self.mark(mark);
@@ -487,14 +500,15 @@ impl World {
         (from < to).then_some((from, to))
     }
 
-    /// Every member's disk, and whether it may lack what it once held.
-    pub(crate) fn media(&self) -> impl ExactSizeIterator<Item = (&TestDisk, bool)> {
-        self.members.iter().map(|member| (&member.disk, member.is_emptied || member.rot.is_some()))
-    }
-
     /// A member's disk.
     pub(crate) fn disk(&self, at: usize) -> &TestDisk {
         &self.members[at].disk
+    }
+
+    /// A member's disk, and whether it may lack what it once held.
+    pub(crate) fn medium(&self, at: usize) -> (&TestDisk, bool) {
+        let member = &self.members[at];
+        (&member.disk, member.is_emptied || member.rot.is_some())
     }
 
     pub(crate) fn given_away(&self, at: usize) -> Option<String> {
@@ -508,13 +522,7 @@ impl World {
             return true;
         }
         self.refresh();
-        let mut lost = 1;
-        for other in 0..self.members.len() {
-            let member = &self.members[other];
-            let lacks = member.has_lost_memory || member.is_emptied || member.rot.is_some();
-            lost += usize::from(other != at && lacks);
-        }
-        lost <= (self.members.len() - 1) / 2
+        self.bears(at, |member| member.has_lost_memory || member.is_emptied || member.rot.is_some())
     }
 
     /// Looks who has caught up, and what of the rot was released.
@@ -538,7 +546,7 @@ impl World {
         let incarnation = self.random.number() | 1;
         let member = &mut self.members[at];
         member.incarnation = incarnation;
-        member.disk = made(member.id, incarnation, &self.setting.founding());
+        member.disk = made(member.id, incarnation, &self.setting.founding(member.id));
         member.staging = member.staging.is_some().then(staging);
         member.is_emptied = true;
         member.rot = None;

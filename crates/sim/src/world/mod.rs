@@ -4,12 +4,13 @@
 //! run, byte for byte, as long as the code is the same.
 //!
 //! * [`member`]: a member's lives: opening, dying, the medium under it; * [`step`]: one turn of a driver, and what comes of it;
-//! * [`control`]: the control connections; * [`clients`]: appenders, readers, trimmers; * [`strike`]: the faults;
+//! * [`members`]: the group that changes; * [`control`]: the control connections; * [`clients`]: appenders, readers, trimmers; * [`strike`]: the faults;
 //! * [`phase`]: where in a takeover a member stands.
 
 mod clients;
 mod control;
 mod member;
+mod members;
 mod phase;
 mod step;
 mod strike;
@@ -24,6 +25,7 @@ use windlass::engine::{Role, Status};
 use self::clients::Pending;
 use self::control::Pair;
 use self::member::Member;
+use self::members::Group;
 use self::phase::Phase;
 use crate::coverage::{Coverage, Mark};
 use crate::fabric::{FabricFaults, FabricNet, MS};
@@ -58,6 +60,8 @@ enum What {
     Trim,
     /// The world strikes.
     Strike,
+    /// An operator looks whether to change the group.
+    Operate,
     /// Something that was slow or full for a while is not any more.
     Recover { member: usize },
 }
@@ -102,6 +106,7 @@ pub(crate) struct World {
     queue: BinaryHeap<Reverse<Scheduled>>,
     order: u64,
     members: Vec<Member>,
+    group: Group,
     pairs: BTreeMap<(u8, u8), Pair>,
     cut: BTreeSet<(u8, u8)>,
     /// There are faults.
@@ -123,7 +128,7 @@ impl World {
     pub(crate) fn new(seed: u64, setting: Setting, keeps_trace: bool) -> World {
         let mut random = Random::new(seed);
         let fabric = FabricNet::timed(random.number());
-        let members = (0..setting.members).map(|id| Member::new(id, &mut random, &setting)).collect();
+        let members = (0..setting.all()).map(|id| Member::new(id, &mut random, &setting)).collect();
         let mut world = World {
             now: 1_000 * MS,
             events: 0,
@@ -136,6 +141,7 @@ impl World {
             queue: BinaryHeap::new(),
             order: 0,
             members,
+            group: Group::of(&setting),
             pairs: BTreeMap::new(),
             cut: BTreeSet::new(),
             is_faulty: true,
@@ -153,7 +159,9 @@ impl World {
             world.fabric.near_the_wrap();
         }
         world.make_pairs();
-        for member in 0..world.members.len() {
+        let known = world.oracle.configuration_known(0, world.group.newest());
+        world.check(known);
+        for member in world.joined_members() {
             let after = world.random.range(0, MS);
             world.plan(after, What::Open { member });
         }
@@ -162,6 +170,10 @@ impl World {
         world.plan(50 * MS, What::Trim);
         let first = 60 * MS + world.setting.fault_ns;
         world.plan(first, What::Strike);
+        if world.setting.change_ns > 0 {
+            let first = 40 * MS + world.random.range(0, world.setting.change_ns);
+            world.plan(first, What::Operate);
+        }
         world
     }
 
@@ -244,6 +256,7 @@ impl World {
             What::Read => self.read_some(),
             What::Trim => self.trim_some(),
             What::Strike => self.strike(),
+            What::Operate => self.operate(),
             What::Recover { member } => self.recover(member),
         }
     }
@@ -256,7 +269,7 @@ impl World {
         self.fabric.set_faults(FabricFaults::default());
         self.setting.control = ControlFaults::default();
         self.mend();
-        for member in 0..self.members.len() {
+        for member in self.joined_members() {
             self.recover(member);
             self.members[member].paused_until = 0;
             self.members[member].disk.clear_faults();
@@ -284,7 +297,7 @@ impl World {
 
     /// An operator has some member take over.
     pub(crate) fn provoke(&mut self) {
-        let at = self.random.index(self.members.len());
+        let at = self.some_member();
         self.ask(at, windlass::engine::Input::Suspect);
     }
 
@@ -293,10 +306,9 @@ impl World {
         self.is_busy = false;
     }
 
-    /// Where the members stand that run and whose disk was never emptied.
+    /// Where the voters stand that run and whose disk was never emptied.
     pub(crate) fn statuses(&self) -> Vec<Option<Status>> {
-        let whole = self.members.iter().filter(|member| !member.is_emptied);
-        whole.map(|member| member.driver.as_ref().map(windlass::driver::Driver::status)).collect()
+        self.whole_voters().into_iter().map(|at| self.members[at].status()).collect()
     }
 
     /// The members' standing, in a line each.
@@ -307,6 +319,14 @@ impl World {
             if let Some(place) = member.rot {
                 told += &format!("\n  m{} has rot at {place}, found {}", member.id, member.is_rot_found);
             }
+            if !member.has_joined {
+                continue;
+            }
+            let group = member
+                .driver
+                .as_ref()
+                .map(|driver| (driver.configuration().0.number(), driver.configuration().1));
+            told += &format!("\n  m{}'s configuration {group:?}, retired {}", member.id, member.is_retired);
             told += &format!(
                 "\n  m{} {:?}, emptied {}, lost memory {}, caught up {caught_up:?}: ",
                 member.id, member.phase, member.is_emptied, member.has_lost_memory
@@ -318,17 +338,18 @@ impl World {
                 )
             });
         }
-        told + &self.fabric.told()
+        told + &format!("\n  the group is {:?}", self.group.newest()) + &self.fabric.told()
     }
 
-    /// Whether exactly one member leads, all others follow it, and each has and knows all that is committed.
+    /// Whether exactly one member leads, all voters follow it, each has and knows all that is committed, and the group is not about to change.
     pub(crate) fn is_whole(&mut self) -> bool {
         self.refresh();
-        if self.members.iter().any(|member| member.rot.is_some()) {
+        if self.whole_voters().iter().any(|at| self.members[*at].rot.is_some()) || !self.is_settled() {
             return false;
         }
         let statuses = self.statuses();
-        let leaders = statuses.iter().flatten().filter(|status| status.role == Role::Primary).count();
+        let all = self.members.iter().filter_map(Member::status);
+        let leaders = all.filter(|status| status.role == Role::Primary).count();
         let end = statuses.iter().flatten().map(|status| status.tail).max().unwrap_or_default();
         let is_whole = |status: &Option<Status>| {
             status.is_some_and(|status| status.durable == end && status.tail == end && !status.damaged)
@@ -340,7 +361,7 @@ impl World {
     pub(crate) fn finish(&mut self) {
         for member in 0..self.members.len() {
             self.publish(member);
-            if self.violation.is_none() && !self.members[member].is_emptied {
+            if self.violation.is_none() && !self.members[member].is_emptied && self.is_voter(member) {
                 self.check_whole_log(member);
                 self.ask_outcomes(member);
             }

@@ -53,6 +53,7 @@ impl World {
         member.clock.set(local);
         let Some(driver) = &mut member.driver else { return };
         self.events += 1;
+        member.configured_before = driver.configuration().0.number();
         let worked = driver.step().unwrap_or(false);
         let status = driver.status();
         let timeout = driver.poll_timeout();
@@ -205,9 +206,16 @@ impl World {
                 self.mark(Mark::Undecided);
                 self.say(format_args!("m{at} can't choose in {epoch}: {reason}"));
             }
-            // Nobody changes the group here.
-            Event::Configuration { .. } | Event::ChangeRefused { .. } | Event::NotAMember { .. } => {
-                self.check(crate::oracle::violated("configurations", format!("m{at} has another one")));
+            Event::Configuration { configuration, committed } => {
+                self.configured(at, &configuration, committed);
+            }
+            Event::ChangeRefused { reason, .. } => {
+                self.mark(Mark::ChangeRefused);
+                self.say(format_args!("m{at} refuses a change: {reason}"));
+            }
+            Event::NotAMember { configuration } => {
+                self.mark(Mark::NotAMember);
+                self.say(format_args!("m{at} has left with configuration {configuration}"));
             }
             Event::Role { .. } | Event::Peer { .. } => {}
         }
@@ -250,6 +258,7 @@ impl World {
         self.check(checked);
         self.members[at].floors.forget();
         self.members[at].has_begun = true;
+        self.leads_as_voter(at);
         self.check_whole_log(at);
     }
 
@@ -303,10 +312,15 @@ impl World {
             match reader.next(durable) {
                 Ok(Read::Record(record)) => {
                     let content = content(record.end, &record.header, record.payload);
-                    if self.oracle.is_news(record.header.lsn) {
-                        fresh.push((record.header.lsn, record.end));
+                    let (start, is_news) = (record.header.lsn, self.oracle.is_news(record.header.lsn));
+                    if is_news {
+                        fresh.push((start, record.end));
                     }
-                    checked = self.oracle.published(member.id, promised, record.header.lsn, content);
+                    checked = self.oracle.published(member.id, promised, start, content);
+                    if is_news && record.header.kind == RecordKind::Configuration && checked.is_ok() {
+                        let payload = record.payload.unwrap_or_default();
+                        checked = self.oracle.configuration_published(member.id, start, payload);
+                    }
                     member.published = record.end;
                 }
                 Ok(Read::AtEnd { .. }) => break,
@@ -329,7 +343,7 @@ impl World {
         }
         self.check(checked);
         for (start, end) in fresh {
-            medium::durable(self, at, start, end);
+            medium::durable(self, at, start, end, false);
         }
     }
 
@@ -429,8 +443,10 @@ impl World {
 
     /// Another member than this one.
     pub(super) fn other(&mut self, at: usize) -> MemberId {
-        let step = 1 + self.random.index(self.members.len() - 1);
-        MemberId(self.members[(at + step) % self.members.len()].id)
+        let joined = self.joined_members();
+        let step = 1 + self.random.index(joined.len() - 1);
+        let place = joined.iter().position(|other| *other == at).unwrap_or(0);
+        MemberId(self.members[joined[(place + step) % joined.len()]].id)
     }
 }
 

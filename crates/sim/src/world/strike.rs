@@ -45,7 +45,7 @@ impl World {
     }
 
     fn struck(&mut self, strike: Strike) {
-        let at = self.random.index(self.members.len());
+        let at = self.some_member();
         match strike {
             Strike::Kill | Strike::KillPrimary => {
                 if let Some(at) = self.victim(strike == Strike::KillPrimary) {
@@ -178,7 +178,7 @@ impl World {
         let chosen = self.other(at).0;
         let both_ways = self.random.percent(50);
         let outward = self.random.percent(50);
-        for other in 0..self.setting.members {
+        for other in 0..self.setting.all() {
             if other == id || !(from_all || other == chosen) {
                 continue;
             }
@@ -203,13 +203,11 @@ impl World {
         self.say(format_args!("m{at}'s disk will fail a flush"));
     }
 
-    /// A disk is lost, if a majority keeps its own and has something in it: that member stays out for good.
+    /// A voter's disk is lost, if enough others keep their own and have something in it: that member stays out for good.
     fn lose_disk(&mut self, at: usize) {
-        let others = self.members.iter().enumerate().filter(|(other, _)| *other != at);
         let is_mute =
             |member: &super::member::Member| member.is_emptied || !member.has_begun || member.rot.is_some();
-        let mute = others.filter(|(_, member)| is_mute(member)).count();
-        let is_within = mute < (self.members.len() - 1) / 2 && self.may_lose_memory(at);
+        let is_within = self.is_voter(at) && self.bears(at, is_mute) && self.may_lose_memory(at);
         if !is_within || self.members[at].is_emptied || self.oracle.tenures() == 0 {
             return;
         }
@@ -224,9 +222,8 @@ impl World {
     fn rot(&mut self, at: usize) {
         self.refresh();
         let memory_counts = self.setting.replicated_allowed;
-        let others = self.members.iter().enumerate().filter(|(other, _)| *other != at);
-        let lost = others.filter(|(_, member)| member.lacks_some(memory_counts)).count();
-        if lost >= (self.members.len() - 1) / 2 || self.members[at].lacks_some(memory_counts) {
+        let is_borne = self.bears(at, |member| member.lacks_some(memory_counts));
+        if !is_borne || self.members[at].lacks_some(memory_counts) {
             return;
         }
         let (number, kind) = (self.random.number(), self.random.range(0, 3));
@@ -261,9 +258,8 @@ impl World {
         self.say(format_args!("beyond the budget: {excess:?}"));
         match excess {
             Excess::DisksEmptied => {
-                let majority = self.members.len() / 2 + 1;
-                let whole = (0..self.members.len()).filter(|at| !self.members[*at].is_emptied);
-                let chosen: Vec<usize> = whole.take(majority).collect();
+                let majority = self.group.newest().voters().count() / 2 + 1;
+                let chosen: Vec<usize> = self.whole_voters().into_iter().take(majority).collect();
                 for at in chosen {
                     self.die(at, false);
                     self.empty_disk(at);
@@ -274,8 +270,7 @@ impl World {
             }
             Excess::RotEverywhere => {
                 // Where every whole member is done with it.
-                let whole: Vec<usize> =
-                    (0..self.members.len()).filter(|at| !self.members[*at].is_emptied).collect();
+                let whole = self.whole_voters();
                 let pick = self.random.number();
                 let bounds = whole.iter().filter_map(|at| self.members[*at].cold());
                 let Some((from, to)) = bounds.reduce(|a, b| (a.0.max(b.0), a.1.min(b.1))) else {

@@ -1,0 +1,287 @@
+//! Members that come and go: an operator who adds, removes and replaces them and chooses the sizes of quorums, what the group bears in each configuration
+//! that may count, and whose word makes an append durable.
+
+use std::collections::BTreeMap;
+
+use windlass::MemberId;
+use windlass::engine::{Change, Configuration, Input, Quorums};
+
+use super::member::Member;
+use super::{What, World};
+use crate::coverage::Mark;
+use crate::fabric::MS;
+use crate::setting::Setting;
+
+/// An operator keeps a group at least this large, mostly, and never makes it larger than the other.
+const VOTERS_MIN: usize = 3;
+const VOTERS_MAX: usize = 6;
+
+/// The configurations of the group, as the world knows them.
+#[derive(Debug)]
+pub(super) struct Group {
+    /// Those that some member knows to be committed, by number.
+    committed: BTreeMap<u64, Configuration>,
+    /// Asked for or met, with a higher number than those: any of them may become the next.
+    open: Vec<Configuration>,
+}
+
+/// Voters by index, and how many of them must hold what is durable.
+pub(crate) struct Counted {
+    pub(crate) voters: Vec<usize>,
+    pub(crate) quorum: usize,
+}
+
+impl Group {
+    pub(super) fn of(setting: &Setting) -> Group {
+        Group { committed: BTreeMap::from([(0, setting.founding(0))]), open: Vec::new() }
+    }
+
+    /// The newest one that somebody knows to be committed.
+    pub(super) fn newest(&self) -> &Configuration {
+        self.committed.values().next_back().expect("the founding one is committed")
+    }
+
+    fn note(&mut self, configuration: &Configuration, is_committed: bool) {
+        let number = configuration.number();
+        if is_committed {
+            self.committed.entry(number).or_insert_with(|| configuration.clone());
+            let newest = self.newest().number();
+            self.open.retain(|open| open.number() > newest);
+        } else if number > self.newest().number() && !self.open.contains(configuration) {
+            self.open.push(configuration.clone());
+        }
+    }
+
+    /// The configurations that count, or may soon: each with its voters, who learns in it left out, and one more in which that one votes.
+    fn may_count(&self) -> impl Iterator<Item = (Configuration, Option<MemberId>)> {
+        std::iter::once(self.newest()).chain(&self.open).flat_map(|configuration| {
+            let learner = configuration.learner().map(|learner| learner.id);
+            let later = configuration.promoted(1).map(|later| (later, learner));
+            std::iter::once((configuration.clone(), None)).chain(later)
+        })
+    }
+
+    /// Whether the group bears it that this member is out, and those of whom `is_out` is true: the others still lead and commit, and hold what was committed.
+    /// Who learns has everything by the time that it votes.
+    fn bears(&self, at: usize, is_out: &dyn Fn(usize) -> bool) -> bool {
+        self.may_count().all(|(configuration, learner)| {
+            let out = configuration.voters().filter(|voter| {
+                let index = usize::from(voter.0);
+                index == at || learner != Some(*voter) && is_out(index)
+            });
+            out.count() <= borne(&configuration)
+        })
+    }
+}
+
+/// How many voters may be out for good.
+fn borne(configuration: &Configuration) -> usize {
+    let voters = configuration.voters().count();
+    (voters - configuration.useful_quorum()).min(configuration.write_quorum() - 1)
+}
+
+impl World {
+    /// Whether the group bears it that this member is out, beside those of whom this is true.
+    pub(super) fn bears(&self, at: usize, is_out: impl Fn(&Member) -> bool) -> bool {
+        self.group.bears(at, &|other| is_out(&self.members[other]))
+    }
+
+    /// Those that belong to the group, or did, by index.
+    pub(super) fn joined_members(&self) -> Vec<usize> {
+        (0..self.members.len()).filter(|at| self.members[*at].has_joined).collect()
+    }
+
+    /// One of them.
+    pub(super) fn some_member(&mut self) -> usize {
+        let joined = self.joined_members();
+        joined[self.random.index(joined.len())]
+    }
+
+    /// The voters of the newest committed configuration whose disk was never emptied, by index.
+    pub(super) fn whole_voters(&self) -> Vec<usize> {
+        let voters = self.group.newest().voters().map(|voter| usize::from(voter.0));
+        voters.filter(|voter| !self.members[*voter].is_emptied).collect()
+    }
+
+    /// How many of the newest committed configuration's voters lead and commit.
+    pub(super) fn useful_quorum(&self) -> usize {
+        self.group.newest().useful_quorum()
+    }
+
+    pub(super) fn is_voter(&self, at: usize) -> bool {
+        self.group.newest().is_voter(MemberId(self.members[at].id))
+    }
+
+    /// Whether nobody learns, and every voter that runs knows the newest configuration to be committed.
+    pub(super) fn is_settled(&self) -> bool {
+        let newest = self.group.newest();
+        let knows = |at: &usize| {
+            let driver = self.members[*at].driver.as_ref();
+            driver.is_none_or(|driver| driver.configuration() == (newest, true))
+        };
+        newest.learner().is_none() && self.whole_voters().iter().all(knows)
+    }
+
+    /// A member's newest configuration, or whether it is committed, has changed.
+    pub(super) fn configured(&mut self, at: usize, configuration: &Configuration, is_committed: bool) {
+        let number = configuration.number();
+        let text = if is_committed { ", committed" } else { "" };
+        self.say(format_args!("m{at} has configuration {number}{text}"));
+        if number < self.members[at].configured {
+            self.mark(Mark::ConfigurationCut);
+        }
+        self.members[at].configured = number;
+        if configuration.is_unknown() {
+            return;
+        }
+        let newest = self.group.newest();
+        if is_committed && number > newest.number() {
+            let has_learnt = newest.learner().is_some_and(|learner| configuration.is_voter(learner.id));
+            if has_learnt {
+                self.mark(Mark::LearnerVotes);
+            }
+        }
+        self.group.note(configuration, is_committed);
+        if is_committed {
+            let checked = self.oracle.configuration_known(self.members[at].id, configuration);
+            self.check(checked);
+        }
+    }
+
+    /// A tenure begins: its member votes, as far as its own log says.
+    pub(super) fn leads_as_voter(&mut self, at: usize) {
+        let member = &self.members[at];
+        let Some(driver) = &member.driver else { return };
+        let (newest, is_committed) = driver.configuration();
+        let id = MemberId(member.id);
+        let before = newest.number().checked_sub(1).and_then(|number| self.group.committed.get(&number));
+        let votes = newest.is_voter(id) || !is_committed && before.is_some_and(|before| before.is_voter(id));
+        let what = format!("member {at} leads and does not vote in {newest:?}");
+        if !is_committed {
+            self.mark(Mark::TakenOverOpen);
+        }
+        if !votes {
+            self.check(crate::oracle::violated("configurations", what));
+        }
+    }
+
+    /// Over whom an append was counted that this member calls durable: by its newest configuration once that is committed, else by the one before, and by both
+    /// where it `saw` this come into force before the append became durable.
+    pub(crate) fn counted(&self, at: usize, saw: bool) -> Vec<Counted> {
+        let member = &self.members[at];
+        let Some(driver) = &member.driver else { return Vec::new() };
+        let (newest, is_committed) = driver.configuration();
+        let mut counted = Vec::new();
+        if is_committed || saw && member.configured_before == newest.number() {
+            counted.push(newest);
+        }
+        if !is_committed {
+            let before = newest.number().checked_sub(1);
+            counted.extend(before.and_then(|number| self.group.committed.get(&number)));
+        }
+        let of = |configuration: &Configuration| Counted {
+            voters: configuration.voters().map(|voter| usize::from(voter.0)).collect(),
+            quorum: configuration.write_quorum(),
+        };
+        counted.into_iter().filter(|configuration| !configuration.is_unknown()).map(of).collect()
+    }
+
+    /// An operator changes the group, if that leaves it with enough members that are whole.
+    pub(super) fn operate(&mut self) {
+        if !self.is_faulty {
+            return;
+        }
+        let after = self.random.range(self.setting.change_ns / 4, self.setting.change_ns * 7 / 4);
+        self.plan(after, What::Operate);
+        let Some(at) = self.leaders().first().copied() else { return };
+        let Some((mark, change)) = self.chosen_change(at) else { return };
+        let Some(driver) = &self.members[at].driver else { return };
+        let Ok(next) = driver.check_change(&change) else { return self.mark(Mark::ChangeRefused) };
+        let memory_counts = self.setting.replicated_allowed;
+        let mut group = Group { committed: BTreeMap::from([(0, next.clone())]), open: Vec::new() };
+        group.open.extend(self.group.open.iter().cloned());
+        if !group.bears(usize::MAX, &|other| self.members[other].lacks_some(memory_counts)) {
+            return;
+        }
+        self.events += 1;
+        self.say(format_args!("operator asks m{at}: {change:?}"));
+        self.mark(mark);
+        self.group.note(&next, false);
+        match change {
+            Change::Add { member, .. } => self.join(member),
+            Change::Replace { old, new, .. } => {
+                self.join(new);
+                self.retire(old);
+            }
+            Change::Remove { member } => self.retire(member),
+            Change::Quorums { .. } => {}
+        }
+        self.ask(at, Input::Change(change));
+        if self.random.percent(20) && self.may_die() {
+            // While it is not known to be committed.
+            let life = self.members[at].life;
+            let after = self.random.range(0, 3 * MS);
+            self.plan(after, What::Die { member: at, life, has_power: true });
+        }
+    }
+
+    fn may_die(&self) -> bool {
+        self.has(crate::setting::Strike::KillPrimary)
+    }
+
+    /// What the operator wants of the one that leads.
+    fn chosen_change(&mut self, at: usize) -> Option<(Mark, Change)> {
+        let configuration = self.members[at].driver.as_ref()?.configuration().0.clone();
+        let voters: Vec<MemberId> = configuration.voters().collect();
+        let some = voters[self.random.index(voters.len())];
+        let spare = self.members.iter().find(|member| !member.has_joined).map(|member| MemberId(member.id));
+        let lost = voters.iter().copied().find(|voter| self.members[usize::from(voter.0)].is_emptied);
+        if let (Some(old), true) = (lost, self.random.percent(70)) {
+            // Its disk is gone: another one takes its place, or it goes.
+            return Some(match spare {
+                Some(new) => (Mark::EmptiedReplaced, Change::Replace { old, new, address: None }),
+                None => (Mark::MemberRemoved, Change::Remove { member: old }),
+            });
+        }
+        let change = match (self.random.range(0, 10), spare, configuration.learner()) {
+            (0, _, Some(learner)) => (Mark::LearnerRemoved, Change::Remove { member: learner.id }),
+            (0..=3, Some(member), _) if voters.len() < VOTERS_MAX => {
+                (Mark::MemberAdded, Change::Add { member, address: None })
+            }
+            (4, Some(new), _) => (Mark::MemberReplaced, Change::Replace { old: some, new, address: None }),
+            (5..=7, _, _) if voters.len() > VOTERS_MIN || voters.len() > 2 && self.random.percent(20) => {
+                let is_leader = some.0 == self.members[at].id;
+                let mark = if is_leader { Mark::PrimaryRemoved } else { Mark::MemberRemoved };
+                (mark, Change::Remove { member: some })
+            }
+            _ => (Mark::QuorumsChanged, Change::Quorums { quorums: self.chosen_quorums(voters.len()) }),
+        };
+        Some(change)
+    }
+
+    fn chosen_quorums(&mut self, voters: usize) -> Quorums {
+        if self.random.percent(40) || !self.setting.changes_sizes {
+            return Quorums::Majority;
+        }
+        let size = |size: usize| u8::try_from(size).unwrap_or(u8::MAX);
+        let write = 1 + self.random.index(voters);
+        let takeover = voters + 1 - write + self.random.index(write);
+        Quorums::Sizes { write: size(write), takeover: size(takeover) }
+    }
+
+    /// A new member is started.
+    fn join(&mut self, member: MemberId) {
+        let at = usize::from(member.0);
+        self.members[at].has_joined = true;
+        self.plan(0, What::Open { member: at });
+    }
+
+    /// A member whose disk was emptied and that is to go is never started again: with another such one of the first members it would be a group of its own.
+    fn retire(&mut self, member: MemberId) {
+        let at = usize::from(member.0);
+        if self.members[at].is_emptied {
+            self.die(at, true);
+            self.members[at].is_retired = true;
+        }
+    }
+}
