@@ -52,6 +52,7 @@ scenarios! {
     membership_a_learner_catches_up_and_votes
     membership_a_learner_is_handed_nothing
     membership_a_learner_waits_while_the_log_is_full
+    membership_a_new_member_at_a_checkpoint_has_not_left
     membership_a_new_member_leads_nothing_before_it_votes
     membership_a_primary_that_leaves_hands_over
     membership_a_removed_member_disturbs_nobody

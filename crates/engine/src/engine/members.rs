@@ -301,7 +301,18 @@ impl Engine {
         }
         let newest = &self.core.newest().configuration;
         let (number, is_member) = (newest.number(), newest.member(self.core.me()).is_some());
-        if told.1 && !is_member && !newest.is_unknown() && self.tenure.is_none() && self.left.is_none() {
+        // A member whose number no configuration had given yet has still to come, as one does that takes the log up at a checkpoint.
+        let was_one = self.core.me() <= newest.highest();
+        if is_member && self.left.is_some_and(|left| left < number) {
+            self.left = None;
+        }
+        if told.1
+            && !is_member
+            && was_one
+            && !newest.is_unknown()
+            && self.tenure.is_none()
+            && self.left.is_none()
+        {
             self.left = Some(number);
             self.abandon_candidacy();
             self.core.event(Event::NotAMember { configuration: number });
