@@ -53,6 +53,8 @@ marks! {
     CompletionLost = "fabric: completion lost";
     /// The completion of a receive was lost.
     ReceiveLost = "fabric: completion of a receive lost";
+    /// An immediate arrived with another number than it was sent with.
+    ImmediateGarbled = "fabric: immediate garbled";
     /// Keys came to the end of their numbers and began again.
     KeysWrapped = "fabric: keys wrapped";
     /// A packet landed elsewhere.
@@ -237,10 +239,10 @@ marks! {
 pub struct Coverage(BTreeMap<Mark, u64>);
 
 impl Mark {
-    /// Whether it is a fault, and not a client's deed or a step of the protocol.
+    /// Whether it is a fault, and not a client's deed, a step of the protocol, or what nobody sees.
     #[must_use]
     pub fn is_fault(self) -> bool {
-        self < Mark::AcknowledgedHere && self != Mark::AccessRefused
+        self < Mark::AcknowledgedHere && !matches!(self, Mark::AccessRefused | Mark::ImmediateGarbled)
     }
 }
 

@@ -235,6 +235,7 @@ impl Setting {
             flush_idle_ns: 10 * MS,
         };
         let mut fabric = FabricFaults {
+            immediates_garbled: seed % 2 == 1,
             delayed: sometimes(&mut random, 2_000),
             completed_early: sometimes(&mut random, 200_000),
             landed_in_pieces: sometimes(&mut random, 500_000),
@@ -250,7 +251,8 @@ impl Setting {
         // What is under way when a window is taken back lands later still: drawn by nothing, so that the other seeds stay what they are.
         if seed.is_multiple_of(8) {
             fabric.landed_in_pieces = fabric.landed_in_pieces.max(300_000);
-            fabric.landed_after_invalidation = fabric.landed_after_invalidation.max(300_000);
+            // A piece that does not go on landing ends its connection, and the others with it.
+            fabric.landed_after_invalidation = 900_000;
             fabric.landed_slowly = 300_000;
         }
         let control =
@@ -365,6 +367,7 @@ impl Setting {
                 self.quorums = Quorums::Majority;
                 return true;
             }
+            "fabric.immediates_garbled" => return std::mem::take(&mut self.fabric.immediates_garbled),
             "Held" => return std::mem::take(&mut self.held_ns) > 0,
             "Leaked" => return std::mem::take(&mut self.leaked) > 0,
             "ReadsCut" => return std::mem::take(&mut self.reads_cut) > 0,

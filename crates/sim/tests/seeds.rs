@@ -155,6 +155,19 @@ fn what_is_whole_behind_damage_is_written_again_before_it_counts_r11() {
 }
 
 #[test]
+fn the_number_of_an_immediate_matters_to_nobody() {
+    for seed in 1..=3 {
+        let mut settings = [Setting::of(seed), Setting::of(seed)];
+        (settings[0].fabric.immediates_garbled, settings[1].fabric.immediates_garbled) = (false, true);
+        let [sent, garbled] = settings.map(|setting| run_with(seed, setting, true));
+        check(&garbled);
+        assert!(garbled.coverage.count(Mark::ImmediateGarbled) > 0);
+        assert_eq!(sent.coverage.count(Mark::ImmediateGarbled), 0);
+        assert_eq!((sent.digest, sent.events), (garbled.digest, garbled.events));
+    }
+}
+
+#[test]
 fn a_group_that_changes_keeps_every_promise_and_settles() {
     let kinds = [
         Mark::MemberAdded,

@@ -29,6 +29,8 @@ use crate::random::Random;
 /// Probabilities in millionths, each for the event that it is named after. Zero is off.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FabricFaults {
+    /// Every immediate arrives with another number than it was sent with: wrapped ones are among them, and nobody may care.
+    pub immediates_garbled: bool,
     /// A request takes a hundred times as long, for each request.
     pub delayed: u32,
     /// The completion comes before the bytes are visible, for each write.

@@ -174,6 +174,11 @@ pub(super) fn number_of(bytes: &[u8]) -> Option<u64> {
     (bytes == endpoint(number)).then_some(number)
 }
 
+/// Another number than this one.
+fn garbled(immediate: u32) -> u32 {
+    !immediate
+}
+
 impl State {
     pub(super) fn new(random: Random, is_automatic: bool) -> State {
         State {
@@ -269,6 +274,10 @@ impl State {
         if self.random.happens(self.faults.receive_lost) {
             self.counts.add(Mark::ReceiveLost);
             return;
+        }
+        let immediate = if self.faults.immediates_garbled { immediate.map(garbled) } else { immediate };
+        if immediate.is_some() && self.faults.immediates_garbled {
+            self.counts.add(Mark::ImmediateGarbled);
         }
         if let Some(link) = self.links.get_mut(&end) {
             let (connection, status) = (ConnectionId(end), Status::Success);

@@ -386,7 +386,8 @@ impl World {
         let after = self.random.range(20 * MS, 120 * MS);
         self.plan(after, What::Trim);
         let leaders = self.leaders();
-        if leaders.is_empty() || !self.is_busy {
+        // A log at its cap takes no configuration either.
+        if leaders.is_empty() || !self.is_busy && self.is_settled() {
             return;
         }
         let at = leaders[self.random.index(leaders.len())];

@@ -259,7 +259,11 @@ impl World {
         match excess {
             Excess::DisksEmptied => {
                 let majority = self.group.newest().voters().count() / 2 + 1;
-                let chosen: Vec<usize> = self.whole_voters().into_iter().take(majority).collect();
+                // Not all of the first members: with new folders these would be a new group, as when it was founded.
+                let founders = 0..usize::from(self.setting.members);
+                let spared = founders.rev().find(|at| !self.members[*at].is_emptied);
+                let whole = self.whole_voters().into_iter().filter(|at| Some(*at) != spared);
+                let chosen: Vec<usize> = whole.take(majority).collect();
                 for at in chosen {
                     self.die(at, false);
                     self.empty_disk(at);
