@@ -54,6 +54,8 @@ pub struct Engine {
     snapshot: Option<Offer>,
     /// The application's checkpoint, until the log has started again there.
     installed: Option<Lsn>,
+    /// Where the checkpoint ends that is on its way.
+    coming: Option<Lsn>,
     /// A newer offer was asked for, since the checkpoint lies beyond the one at hand.
     asked_for_newer: bool,
     reset: Option<Reset>,
@@ -161,6 +163,7 @@ impl Engine {
             resync: None,
             snapshot: None,
             installed: None,
+            coming: None,
             asked_for_newer: false,
             reset: None,
             tenure: None,

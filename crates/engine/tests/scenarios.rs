@@ -40,6 +40,7 @@ scenarios! {
     damage_found_while_running
     handover
     kind_48_snapshot_at_the_backup
+    kind_49_a_new_primary_is_told_of_a_checkpoint_on_its_way
     kind_49_the_log_is_kept_behind_a_checkpoint_on_its_way
     kind_50_a_stopped_backup_neither_blocks_nor_fills
     kind_52_a_fork_below_the_trim_point

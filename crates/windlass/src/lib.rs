@@ -95,6 +95,11 @@ pub use log::{
 };
 pub use metrics::{HistogramSnapshot, MetricsSnapshot};
 #[cfg(feature = "tcp")]
+pub use node::checkpoint::{
+    CHECKPOINT_CHUNK_BYTES_MAX, Checkpoint, CheckpointError, CheckpointFault, CheckpointSink,
+    CheckpointStatus, CheckpointStep, Checkpoints, Giving, NotGiven, OfferedCheckpoint, Taking, WireError,
+};
+#[cfg(feature = "tcp")]
 pub use node::{
     BarrierError, FabricChoice, Members, Node, NodeChangeError, NodeCloseError, NodeError, NodeEvent,
     NodeEvents, NodeInfo, NodeMetrics, NodeOptions, NodeReader, NotPrimary, PumpMode,

@@ -285,6 +285,8 @@ impl Service {
                     | NodeEvent::Excluded { .. }
                     | NodeEvent::Damaged { .. }
                     | NodeEvent::Repaired { .. }
+                    | NodeEvent::CheckpointTaken { .. }
+                    | NodeEvent::CheckpointFailed { .. }
                     | NodeEvent::Group(_),
                 ) => {}
                 None => {

@@ -66,6 +66,9 @@ impl Engine {
 
     /// A checkpoint is on its way: the primary keeps what comes behind it.
     pub(super) fn snapshot_coming(&mut self, at: Lsn) {
+        if self.snapshot.is_some() || self.installed.is_some() {
+            self.coming = Some(at);
+        }
         if let Some(offer) = &self.snapshot {
             let (primary, epoch) = (offer.primary, offer.session.epoch);
             self.core.send(primary, Message::Keep { epoch, from: at });
@@ -145,7 +148,7 @@ impl Engine {
 
     pub(super) fn reset_saved(&mut self, token: Token) {
         if self.reset.as_ref().is_some_and(|reset| reset.token == token) {
-            self.reset = None;
+            (self.reset, self.coming) = (None, None);
             let (replicated, durable) = (self.core.replicated, self.core.durable);
             self.core.push(Command::Learned { replicated, durable });
             if let Some(offer) = self.snapshot.take() {

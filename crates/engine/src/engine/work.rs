@@ -283,7 +283,7 @@ impl Engine {
         }
         let offer = offer.clone();
         self.work = None;
-        (self.snapshot, self.installed) = (None, None);
+        (self.snapshot, self.installed, self.coming) = (None, None, None);
         let limit = self.grant_limit();
         self.following = Some(Following::new(&offer, self.core.log.tail, limit));
         self.answer_adopted();
@@ -325,6 +325,10 @@ impl Engine {
             self.core.event(Event::SnapshotNeeded { primary, from });
         }
         self.snapshot = Some(offer);
+        if let Some(coming) = self.coming.filter(|coming| *coming >= from) {
+            // Before it hears that this member needs one: it would release everything then.
+            self.core.send(primary, Message::Keep { epoch: session.epoch, from: coming });
+        }
         let valid_tail = self.core.log.tail;
         self.core.send(primary, Message::SnapshotNeeded { session, valid_tail });
         self.heard();

@@ -26,9 +26,11 @@ pub(crate) const OPENING_BYTES: usize = 48;
 pub(crate) const WIRE_VERSION: u16 = 1;
 
 const MAGIC: [u8; 8] = *b"WINDLCTL";
+const STREAM_MAGIC: [u8; 8] = *b"WINDLSTM";
 const NONCE_AT: usize = OPENING_BYTES - NONCE_BYTES;
 /// What the proofs speak of; the version is checked in the openings before.
 const PURPOSE: &[u8] = b"windlass control";
+const STREAM_PURPOSE: &[u8] = b"windlass stream";
 const CLIENT_PURPOSE: &[u8] = b"windlass client";
 
 /// The secret that all members of a group share; at least [`Secret::BYTES_MIN`] bytes. Not printed by `Debug`, overwritten
@@ -120,6 +122,15 @@ impl End {
     }
 }
 
+/// What a connection is for: its dialler says so in its opening, and both prove it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// Frames of the drivers.
+    Control,
+    /// A checkpoint, one for each connection.
+    Stream,
+}
+
 /// Why an opening was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum OpeningError {
@@ -127,25 +138,30 @@ pub(crate) enum OpeningError {
     Version { found: u16 },
 }
 
-/// The opening with this nonce.
-pub(crate) fn opening(nonce: [u8; NONCE_BYTES]) -> [u8; OPENING_BYTES] {
+/// The opening with this nonce. A listener's is always of [`Kind::Control`].
+pub(crate) fn opening(kind: Kind, nonce: [u8; NONCE_BYTES]) -> [u8; OPENING_BYTES] {
     let mut bytes = [0; OPENING_BYTES];
-    bytes[..8].copy_from_slice(&MAGIC);
+    bytes[..8].copy_from_slice(match kind {
+        Kind::Control => &MAGIC,
+        Kind::Stream => &STREAM_MAGIC,
+    });
     bytes[8..10].copy_from_slice(&WIRE_VERSION.to_le_bytes());
     bytes[NONCE_AT..].copy_from_slice(&nonce);
     bytes
 }
 
-/// Checks a peer's opening.
-pub(crate) fn check_opening(bytes: &[u8; OPENING_BYTES]) -> Result<(), OpeningError> {
-    if bytes[..8] != MAGIC {
-        return Err(OpeningError::Magic);
-    }
+/// Checks a peer's opening; answers what the connection is for, by its word.
+pub(crate) fn check_opening(bytes: &[u8; OPENING_BYTES]) -> Result<Kind, OpeningError> {
+    let kind = match bytes[..8] {
+        ref magic if *magic == MAGIC => Kind::Control,
+        ref magic if *magic == STREAM_MAGIC => Kind::Stream,
+        _ => return Err(OpeningError::Magic),
+    };
     let found = u16::from_le_bytes([bytes[8], bytes[9]]);
     if found != WIRE_VERSION {
         return Err(OpeningError::Version { found });
     }
-    Ok(())
+    Ok(kind)
 }
 
 /// What both ends prove over: the nonces of both openings. The log id is no part of it, so that a wrong one is told apart from a wrong secret.
@@ -155,8 +171,9 @@ fn transcript(dialler: &[u8; OPENING_BYTES], listener: &[u8; OPENING_BYTES]) -> 
         nonce.copy_from_slice(&opening[NONCE_AT..]);
         nonce
     };
+    let purpose = if dialler[..8] == STREAM_MAGIC { STREAM_PURPOSE } else { PURPOSE };
     Transcript {
-        purpose: PURPOSE,
+        purpose,
         group: [0; 16],
         dialer_nonce: nonce(dialler),
         acceptor_nonce: nonce(listener),
@@ -200,7 +217,11 @@ mod tests {
     fn a_proof_needs_the_secret_both_nonces_and_the_role() {
         let secret = Secret::new(*b"sixteen bytes ok").unwrap();
         let other = Secret::new(*b"sixteen bytes no").unwrap();
-        let (a, b, c) = (opening([1; 32]), opening([2; 32]), opening([3; 32]));
+        let (a, b, c) = (
+            opening(Kind::Control, [1; 32]),
+            opening(Kind::Control, [2; 32]),
+            opening(Kind::Control, [3; 32]),
+        );
         let proof = prove(&secret, End::Dialler, &a, &b);
         assert!(proves(&secret, End::Dialler, &a, &b, &proof));
         assert!(!proves(&other, End::Dialler, &a, &b, &proof), "another secret");
@@ -208,6 +229,8 @@ mod tests {
         assert!(!proves(&secret, End::Dialler, &a, &c, &proof), "replayed to another listener nonce");
         assert!(!proves(&secret, End::Dialler, &c, &b, &proof), "replayed under another dialler nonce");
         assert!(!proves(&secret, End::Dialler, &a, &b, &[0; 32]));
+        let stream = opening(Kind::Stream, [1; 32]);
+        assert!(!proves(&secret, End::Dialler, &stream, &b, &proof), "for another kind of connection");
     }
 
     #[test]
@@ -219,14 +242,15 @@ mod tests {
         assert!(!other.proves_client(LogId([1; 16]), [2; 32], &proof));
         assert!(!secret.proves_client(LogId([3; 16]), [2; 32], &proof));
         assert!(!secret.proves_client(LogId([1; 16]), [4; 32], &proof));
-        let (none, challenge) = (opening([0; 32]), opening([2; 32]));
+        let (none, challenge) = (opening(Kind::Control, [0; 32]), opening(Kind::Control, [2; 32]));
         assert!(!proves(&secret, End::Dialler, &none, &challenge, &proof), "worthless among members");
     }
 
     #[test]
     fn openings_of_another_protocol_or_version_are_refused() {
-        let good = opening([7; 32]);
-        assert_eq!(check_opening(&good), Ok(()));
+        let good = opening(Kind::Control, [7; 32]);
+        assert_eq!(check_opening(&good), Ok(Kind::Control));
+        assert_eq!(check_opening(&opening(Kind::Stream, [7; 32])), Ok(Kind::Stream));
         let mut bad = good;
         bad[3] ^= 1;
         assert_eq!(check_opening(&bad), Err(OpeningError::Magic));

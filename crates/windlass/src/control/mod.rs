@@ -21,6 +21,8 @@ use std::net::SocketAddr;
 pub use auth::{NONCE_BYTES, PROOF_BYTES, Secret, SecretTooShort};
 pub use frame::{ENDPOINT_BYTES_MAX, Exclusion, FRAME_BYTES_MAX, Frame, FrameError, KEYS_MAX, Purpose};
 #[cfg(feature = "tcp")]
+pub(crate) use tcp::Streams;
+#[cfg(feature = "tcp")]
 pub use tcp::{ControlError, ControlOptions, TcpControl};
 use windlass_engine::{Identity, MemberEntry};
 use windlass_log::{LogId, MemberId};
@@ -175,6 +177,12 @@ pub enum Refused {
         known: u64,
         /// The peer's.
         found: u64,
+    },
+    /// It asks for a checkpoint, and the process that is connected as this member is another one, or none.
+    #[error("it asks for a checkpoint and is not the process that is connected as {member}")]
+    NotConnected {
+        /// The member.
+        member: MemberId,
     },
     /// Its disk was replaced while the old one's process is still connected.
     #[error("another process of {member} with another disk is still connected: stop one of the two")]

@@ -62,6 +62,11 @@ impl<S> Peers<S> {
         self.sender_of(peer).is_some_and(|(live, _)| *live == connection)
     }
 
+    /// Whether this process is connected as the peer.
+    pub(crate) fn is_connected(&self, peer: MemberId, identity: Identity) -> bool {
+        self.known.get(&peer).is_some_and(|known| known.live.is_some() && known.identity == identity)
+    }
+
     /// The connection that speaks for a peer.
     pub(crate) fn sender_of(&self, peer: MemberId) -> Option<&(Connection, S)> {
         self.known.get(&peer)?.live.as_ref()

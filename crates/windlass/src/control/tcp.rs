@@ -5,8 +5,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -18,7 +19,7 @@ use tokio::time::timeout;
 use windlass_engine::{Identity, MemberEntry};
 use windlass_log::{LogId, MemberId};
 
-use super::auth::{self, End, OPENING_BYTES, OpeningError, PROOF_BYTES, Secret};
+use super::auth::{self, End, Kind, OPENING_BYTES, OpeningError, PROOF_BYTES, Secret};
 use super::hello::{HELLO_BYTES, Hello};
 use super::peers::{Connection, Peers};
 use super::{ControlEvent, ControlPlane, FRAME_BYTES_MAX, Frame, Member, Refused, Terms};
@@ -111,6 +112,7 @@ impl TcpControl {
             logger: options.logger,
             wake: Box::new(wake),
             is_news: AtomicBool::new(false),
+            serve: OnceLock::new(),
             state: Mutex::new(State {
                 peers: Peers::new(),
                 events: VecDeque::new(),
@@ -143,6 +145,11 @@ impl TcpControl {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Connections of their own between members, beside the frames.
+    pub(crate) fn streams(&self) -> Streams {
+        Streams { shared: Arc::clone(&self.shared), runtime: self.runtime.clone() }
     }
 }
 
@@ -185,6 +192,58 @@ impl ControlPlane for TcpControl {
     }
 }
 
+/// What serves a stream of a member, to its end.
+type Serve = Box<dyn Fn(TcpStream, MemberId) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
+
+/// Connections of their own between two members, made and proved like the control connection, for what takes long: one for each checkpoint. They end
+/// with the control plane.
+#[derive(Clone, Debug)]
+pub(crate) struct Streams {
+    shared: Arc<Shared>,
+    runtime: tokio::runtime::Handle,
+}
+
+impl Streams {
+    /// Where its tasks run.
+    pub(crate) fn runtime(&self) -> &tokio::runtime::Handle {
+        &self.runtime
+    }
+
+    /// What serves those that members dial here; until it is set they are refused.
+    pub(crate) fn serve_by(&self, serve: Serve) {
+        // Set once, by the node.
+        let _ = self.shared.serve.set(serve);
+    }
+
+    /// The members that are connected.
+    pub(crate) fn connected(&self) -> Vec<MemberId> {
+        let state = self.shared.state();
+        let ids = state.members.iter().map(|member| member.id);
+        ids.filter(|id| state.peers.sender_of(*id).is_some()).collect()
+    }
+
+    /// Whether that is all of them but this one.
+    pub(crate) fn are_all_connected(&self) -> bool {
+        let others = self.shared.state().members.iter().filter(|member| member.id != self.shared.me).count();
+        self.connected().len() >= others
+    }
+
+    /// Makes one to a member; `None` where that does not succeed, a line says why if anybody answered.
+    pub(crate) async fn dial(&self, to: MemberId) -> Option<TcpStream> {
+        let found = self.shared.state().members.iter().find(|member| member.id == to).copied();
+        let member = found?;
+        match connect(&self.shared, member, Kind::Stream).await {
+            Ok((stream, _)) => Some(stream),
+            Err(refused) => {
+                if let Some(refused) = refused {
+                    self.shared.refuse(member.address, refused);
+                }
+                None
+            }
+        }
+    }
+}
+
 struct Shared {
     me: MemberId,
     /// Those that it was started with, whose addresses count.
@@ -198,6 +257,8 @@ struct Shared {
     state: Mutex<State>,
     /// Whether there are events, readable without the lock: the driver asks on each turn.
     is_news: AtomicBool,
+    /// For streams.
+    serve: OnceLock<Serve>,
 }
 
 struct State {
@@ -270,6 +331,14 @@ impl Shared {
         Ok((connection, receiver))
     }
 
+    /// A stream is served for the process that is connected as the member, and for no other.
+    fn admit_stream(&self, peer: MemberId, identity: Identity) -> Result<&Serve, Refused> {
+        if !self.state().peers.is_connected(peer, identity) {
+            return Err(Refused::NotConnected { member: peer });
+        }
+        self.serve.get().ok_or(Refused::NotConnected { member: peer })
+    }
+
     fn lost(&self, peer: MemberId, connection: Connection) {
         let mut state = self.state();
         if state.peers.remove(peer, connection) {
@@ -337,10 +406,20 @@ async fn listen(shared: Arc<Shared>, listener: TcpListener) {
                 greeting = greet(&shared, stream, End::Listener, None) => greeting,
                 _ = crowded => Err(Refused::Crowded),
             };
-            let (mut stream, peer) = match greeting {
+            let (mut stream, peer, kind) = match greeting {
                 Ok(greeted) => greeted,
                 Err(refused) => return shared.refuse(from, refused),
             };
+            if kind == Kind::Stream {
+                return match shared.admit_stream(peer.from, peer.identity) {
+                    Ok(serve) => {
+                        if stream.write_all(&[WELCOME]).await.is_ok() {
+                            serve(stream, peer.from).await;
+                        }
+                    }
+                    Err(refused) => shared.refuse(from, refused),
+                };
+            }
             match shared.admit(peer.from, peer.identity) {
                 Ok((connection, outgoing)) => {
                     if stream.write_all(&[WELCOME]).await.is_ok() {
@@ -358,7 +437,7 @@ async fn listen(shared: Arc<Shared>, listener: TcpListener) {
 async fn dial(shared: Arc<Shared>, member: Member) {
     let mut backoff = BACKOFF_FIRST;
     while shared.is_wanted(&member) {
-        match connect(&shared, member).await {
+        match connect(&shared, member, Kind::Control).await {
             Ok((stream, peer)) => match shared.admit(peer.from, peer.identity) {
                 Ok((connection, outgoing)) => {
                     info!(shared.logger, "connected to {}", member.id; "at" => member.address);
@@ -383,10 +462,10 @@ fn jittered(pause: Duration) -> Duration {
 }
 
 /// Dials and shakes hands. `Err(None)`: nobody answers there.
-async fn connect(shared: &Shared, member: Member) -> Result<(TcpStream, Hello), Option<Refused>> {
+async fn connect(shared: &Shared, member: Member, kind: Kind) -> Result<(TcpStream, Hello), Option<Refused>> {
     let connecting = timeout(HANDSHAKE, TcpStream::connect(member.address)).await;
     let Ok(Ok(stream)) = connecting else { return Err(None) };
-    let (mut stream, peer) = greet(shared, stream, End::Dialler, Some(member.id)).await?;
+    let (mut stream, peer, _) = greet(shared, stream, End::Dialler, Some((member.id, kind))).await?;
     let mut welcome = [0];
     match timeout(HANDSHAKE, stream.read_exact(&mut welcome)).await {
         Ok(Ok(_)) if welcome == [WELCOME] => Ok((stream, peer)),
@@ -399,8 +478,8 @@ async fn greet(
     shared: &Shared,
     stream: TcpStream,
     end: End,
-    to: Option<MemberId>,
-) -> Result<(TcpStream, Hello), Refused> {
+    to: Option<(MemberId, Kind)>,
+) -> Result<(TcpStream, Hello, Kind), Refused> {
     match timeout(HANDSHAKE, handshake(shared, stream, end, to)).await {
         Ok(greeted) => greeted,
         Err(_) => Err(Refused::Handshake),
@@ -411,20 +490,24 @@ async fn handshake(
     shared: &Shared,
     mut stream: TcpStream,
     end: End,
-    to: Option<MemberId>,
-) -> Result<(TcpStream, Hello), Refused> {
+    to: Option<(MemberId, Kind)>,
+) -> Result<(TcpStream, Hello, Kind), Refused> {
     let lost = |_| Refused::Handshake;
     stream.set_nodelay(true).map_err(lost)?;
     let mut nonce = [0; 32];
     getrandom::fill(&mut nonce).map_err(|_| Refused::Handshake)?;
-    let ours = auth::opening(nonce);
+    let own_kind = to.map_or(Kind::Control, |(_, kind)| kind);
+    let ours = auth::opening(own_kind, nonce);
     stream.write_all(&ours).await.map_err(lost)?;
     let mut theirs = [0; OPENING_BYTES];
     stream.read_exact(&mut theirs).await.map_err(lost)?;
-    auth::check_opening(&theirs).map_err(|error| match error {
+    let their_kind = auth::check_opening(&theirs).map_err(|error| match error {
         OpeningError::Magic => Refused::NotWindlass,
         OpeningError::Version { found } => Refused::WireVersion { expected: auth::WIRE_VERSION, found },
     })?;
+    if end == End::Dialler && their_kind != Kind::Control {
+        return Err(Refused::NotWindlass);
+    }
     let (dialler, listener) = match end {
         End::Dialler => (&ours, &theirs),
         End::Listener => (&theirs, &ours),
@@ -441,7 +524,8 @@ async fn handshake(
     if end == End::Listener {
         stream.write_all(&auth::prove(&shared.secret, end, dialler, listener)).await.map_err(lost)?;
     }
-    exchange_hellos(shared, stream, to).await
+    let (stream, peer) = exchange_hellos(shared, stream, to.map(|(to, _)| to)).await?;
+    Ok((stream, peer, if end == End::Dialler { own_kind } else { their_kind }))
 }
 
 /// The dialler speaks first, since the listener does not know whom it hears.

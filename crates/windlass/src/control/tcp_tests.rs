@@ -179,7 +179,7 @@ fn garbage_before_or_after_the_proof_closes_the_connection_and_nothing_else() {
     let options_b = options(&mut sites, 1);
     let mut stream = std::net::TcpStream::connect(sites[0].member.address).unwrap();
     stream.set_read_timeout(Some(WAIT)).unwrap();
-    let ours = auth::opening([3; 32]);
+    let ours = auth::opening(Kind::Control, [3; 32]);
     stream.write_all(&ours).unwrap();
     let mut theirs = [0; OPENING_BYTES];
     stream.read_exact(&mut theirs).unwrap();
@@ -237,7 +237,9 @@ fn a_listener_that_never_welcomes_is_dialled_again() {
     });
     let wake = Box::new(|| {});
     let is_news = AtomicBool::new(false);
-    let shared = Shared { me, given: members, log_id, identity, terms, secret, logger, wake, state, is_news };
+    let serve = OnceLock::new();
+    let shared =
+        Shared { me, given: members, log_id, identity, terms, secret, logger, wake, state, is_news, serve };
     listener.set_nonblocking(true).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (first, second) = runtime.block_on(async {

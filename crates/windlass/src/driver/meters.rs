@@ -31,6 +31,11 @@ pub(crate) struct GroupMeters {
     pub(crate) window_binds: Counter,
     pub(crate) windows_allocated: Counter,
     pub(crate) windows_used_up: Counter,
+    pub(crate) checkpoints_given: Counter,
+    pub(crate) checkpoint_given_bytes: Counter,
+    pub(crate) checkpoints_taken: Counter,
+    pub(crate) checkpoint_taken_bytes: Counter,
+    pub(crate) checkpoints_failed: Counter,
 }
 
 /// What a member of a group counts, at one moment.
@@ -87,6 +92,16 @@ pub struct GroupMetrics {
     pub windows_allocated: u64,
     /// Windows given up because their keys would have repeated, after 255 binds each.
     pub windows_used_up: u64,
+    /// Checkpoints of the application streamed to a peer, to their end.
+    pub checkpoints_given: u64,
+    /// Their bytes, and those of streams that were cut short.
+    pub checkpoint_given_bytes: u64,
+    /// Checkpoints streamed here, behind which the log has gone on.
+    pub checkpoints_taken: u64,
+    /// Bytes that the application took, also of streams that were cut short.
+    pub checkpoint_taken_bytes: u64,
+    /// Attempts to bring one that failed.
+    pub checkpoints_failed: u64,
     /// As primary: the peers that take batches, and how far the slowest of them are.
     pub peers: PeerMarks,
 }
@@ -128,6 +143,15 @@ impl GroupMetrics {
             ("window_binds", "Binds of windows.", self.window_binds),
             ("windows_allocated", "Windows allocated.", self.windows_allocated),
             ("windows_used_up", "Windows given up because their keys were used up.", self.windows_used_up),
+            ("checkpoints_given", "Checkpoints streamed to peers.", self.checkpoints_given),
+            (
+                "checkpoint_given_bytes",
+                "Bytes of checkpoints streamed to peers.",
+                self.checkpoint_given_bytes,
+            ),
+            ("checkpoints_taken", "Checkpoints streamed from peers and installed.", self.checkpoints_taken),
+            ("checkpoint_taken_bytes", "Bytes of checkpoints streamed here.", self.checkpoint_taken_bytes),
+            ("checkpoints_failed", "Attempts to bring a checkpoint that failed.", self.checkpoints_failed),
         ] {
             // Writing to a String can't fail.
             let _ = writeln!(
@@ -187,6 +211,11 @@ impl GroupMeters {
             window_binds: self.window_binds.value(),
             windows_allocated: self.windows_allocated.value(),
             windows_used_up: self.windows_used_up.value(),
+            checkpoints_given: self.checkpoints_given.value(),
+            checkpoint_given_bytes: self.checkpoint_given_bytes.value(),
+            checkpoints_taken: self.checkpoints_taken.value(),
+            checkpoint_taken_bytes: self.checkpoint_taken_bytes.value(),
+            checkpoints_failed: self.checkpoints_failed.value(),
             peers,
         }
     }

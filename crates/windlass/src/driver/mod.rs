@@ -495,6 +495,18 @@ where
         self.engine.status()
     }
 
+    /// Whether this member's log waits for a checkpoint of the application.
+    #[must_use]
+    pub fn snapshot_state(&self) -> windlass_engine::SnapshotState {
+        self.engine.snapshot_state()
+    }
+
+    /// What a checkpoint must keep to be of use here; `None` where none is needed.
+    #[must_use]
+    pub fn snapshot_need(&self) -> Option<windlass_engine::SnapshotNeed> {
+        self.engine.snapshot_need()
+    }
+
     /// Who this process is.
     #[must_use]
     pub fn identity(&self) -> Identity {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-use windlass_engine::{Change, Configuration, Input, PeerStatus, Status};
+use windlass_engine::{Change, Configuration, Input, PeerStatus, SnapshotNeed, SnapshotState, Status};
 use windlass_log::{Lsn, MemberId};
 
 use super::answer::Answer;
@@ -62,6 +62,8 @@ pub(crate) struct Port {
     /// Who keeps this member out, and why.
     excluded: Mutex<BTreeMap<MemberId, Exclusion>>,
     known: Mutex<Known>,
+    /// Whether the log waits for a checkpoint, and for what sort of one.
+    snapshot: Mutex<(SnapshotState, Option<SnapshotNeed>)>,
 }
 
 impl std::fmt::Debug for Port {
@@ -88,6 +90,7 @@ impl Port {
             replicated: Mutex::new(Arc::new(Watch::new(durable))),
             status: Mutex::default(),
             excluded: Mutex::default(),
+            snapshot: Mutex::new((SnapshotState::None, None)),
             known: Mutex::new(Known {
                 configuration: Configuration::unknown(),
                 committed: false,
@@ -230,6 +233,24 @@ impl Port {
 
     pub(crate) fn set_status(&self, status: Status) {
         *locked(&self.status) = Some(status);
+    }
+
+    /// Whether the log waits for a checkpoint. `need` is asked for where that has changed.
+    pub(crate) fn set_snapshot(&self, state: SnapshotState, need: impl FnOnce() -> Option<SnapshotNeed>) {
+        let mut snapshot = locked(&self.snapshot);
+        if snapshot.0 != state {
+            *snapshot = (state, need());
+        }
+    }
+
+    pub(crate) fn snapshot_state(&self) -> SnapshotState {
+        locked(&self.snapshot).0
+    }
+
+    /// What a checkpoint must keep, while one is needed and none is being installed.
+    pub(crate) fn snapshot_need(&self) -> Option<SnapshotNeed> {
+        let snapshot = locked(&self.snapshot);
+        matches!(snapshot.0, SnapshotState::Needed { .. }).then(|| snapshot.1.clone())?
     }
 
     /// A peer keeps this member out, or has connected anew and does not say so yet.

@@ -7,6 +7,7 @@ use std::time::Instant;
 use windlass_engine::{Event, Role, StopReason};
 use windlass_log::{Epoch, Lsn, MemberId};
 
+use super::checkpoint::CheckpointError;
 use crate::commit::{CommitError, Level, Reached, Stopped, Watch, Who, wait_blocking};
 use crate::control::Exclusion;
 
@@ -39,6 +40,22 @@ pub enum NodeEvent {
     Repaired {
         /// The end of its log by now.
         tail: Lsn,
+    },
+    /// The log goes on at `at`, behind a checkpoint of the application: readers below are past what is kept, begin anew there.
+    CheckpointTaken {
+        /// Whose; `None` where the application had it already.
+        giver: Option<MemberId>,
+        /// Where the log goes on.
+        at: Lsn,
+        /// How long it was.
+        bytes: u64,
+    },
+    /// A checkpoint that is needed was not taken this time; it is tried again.
+    CheckpointFailed {
+        /// Who was asked, if anybody.
+        giver: Option<MemberId>,
+        /// Why.
+        error: CheckpointError,
     },
     /// A peer keeps this member out.
     Excluded {

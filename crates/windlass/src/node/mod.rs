@@ -9,6 +9,7 @@
 //! ```
 
 mod affinity;
+pub(crate) mod checkpoint;
 mod events;
 mod helm;
 mod members;
@@ -40,6 +41,7 @@ pub use members::{Members, NodeChangeError};
 pub use options::{FabricChoice, NodeOptions, PumpMode};
 pub use read::NodeReader;
 
+use self::checkpoint::{CheckpointStatus, Ledger};
 use self::events::Events;
 use self::helm::Steered;
 use crate::clock::Clock;
@@ -251,6 +253,7 @@ pub(crate) struct Inner {
     close_error: Mutex<Option<StoreError>>,
     meters: Arc<Meters>,
     group_meters: Arc<GroupMeters>,
+    ledger: Arc<Ledger>,
     logger: Logger,
 }
 
@@ -274,6 +277,7 @@ impl Inner {
             close_error: Mutex::new(None),
             meters: Arc::clone(meters),
             group_meters: Arc::clone(group_meters),
+            ledger: Arc::default(),
             logger,
         })
     }
@@ -318,6 +322,8 @@ pub struct NodeInfo {
     pub address: SocketAddr,
     /// Where it stands: role, primary, watermarks.
     pub status: Status,
+    /// The application's checkpoints that come and go.
+    pub checkpoints: CheckpointStatus,
 }
 
 /// What a node counts, at one moment.
@@ -340,6 +346,8 @@ pub struct Node {
     replicated: bool,
     first_status: Status,
     pump: Mutex<Option<JoinHandle<()>>>,
+    /// Brings checkpoints, where the application takes them.
+    bringer: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl std::fmt::Debug for Node {
@@ -609,6 +617,7 @@ impl Node {
             identity: self.identity,
             address: self.address,
             status: self.status(),
+            checkpoints: self.inner.ledger.status(self.inner.port.snapshot_need().map(|need| need.from)),
         }
     }
 
@@ -673,6 +682,8 @@ impl Node {
             // A panic there has been reported by the panic hook.
             let _ = pump.join();
         }
+        let bringer = self.bringer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        checkpoint::join(bringer, &self.inner.ledger, &self.inner.logger);
     }
 }
 

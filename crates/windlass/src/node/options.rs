@@ -2,12 +2,14 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use slog::Logger;
 use windlass_engine::{Configuration, Limits, Quorums, Timing};
 use windlass_log::{LogId, MemberId, OpenMode};
 
+use super::checkpoint::{Checkpoints, Hook};
 use crate::commit::Level;
 use crate::control::{Member, Secret};
 
@@ -63,6 +65,7 @@ pub struct NodeOptions {
     pub(crate) pump: PumpMode,
     pub(crate) spin: Duration,
     pub(crate) pin: Option<usize>,
+    pub(crate) checkpoints: Option<Hook>,
     pub(crate) logger: Logger,
 }
 
@@ -97,6 +100,7 @@ impl NodeOptions {
             pump: PumpMode::default(),
             spin: Duration::from_micros(50),
             pin: None,
+            checkpoints: None,
             logger: Logger::root(slog::Discard, slog::o!()),
         }
     }
@@ -298,6 +302,14 @@ impl NodeOptions {
     #[must_use]
     pub fn pin(mut self, processor: usize) -> NodeOptions {
         self.pin = Some(processor);
+        self
+    }
+
+    /// How the application gives and takes checkpoints: a member whose log can't go on, because its group has released what it lacks, is then brought one by
+    /// the node. Default: none is given, and what is needed the application brings by itself ([`Node::snapshot_installed`](crate::Node::snapshot_installed)).
+    #[must_use]
+    pub fn checkpoints(mut self, checkpoints: Arc<dyn Checkpoints>) -> NodeOptions {
+        self.checkpoints = Some(Hook(checkpoints));
         self
     }
 

@@ -176,6 +176,7 @@ where
     X: Executor<D>,
 {
     inner.port.set_status(driver.status());
+    inner.port.set_snapshot(driver.snapshot_state(), || driver.snapshot_need());
     while let Some(event) = driver.poll_event() {
         match event {
             DriverEvent::Role { role, epoch, log } => {

@@ -3,6 +3,7 @@
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use slog::{Logger, info, o};
@@ -13,10 +14,11 @@ use windlass_store::disk::{Disk, RealDisk};
 use windlass_store::{Configure, CopiedFolder, Opened, Store, UnsafeFilesystem};
 
 use super::affinity::Affinity;
+use super::checkpoint::{self, Bringer, Giver};
 use super::threads::Threads;
 use super::{FabricChoice, Inner, Node, NodeError, NodeOptions, PumpMode, pump, staging};
 use crate::clock::MonotonicClock;
-use crate::control::{ControlOptions, TcpControl, Terms};
+use crate::control::{ControlOptions, Streams, TcpControl, Terms};
 use crate::driver::{self, Driver, DriverError, DriverOptions, Port};
 use crate::error::OptionError;
 
@@ -180,6 +182,7 @@ fn assemble<F: Fabric>(
         waking(&wake),
     )?;
     let address = control.address();
+    let streams = control.streams();
     let config = Config {
         me: options.me,
         identity,
@@ -214,6 +217,7 @@ fn assemble<F: Fabric>(
     let _ = wake.set(Arc::clone(driver.port()));
     let inner = Inner::of(&driver, store, folder, logger);
     let first_status = driver.status();
+    let bringer = start_checkpoints(&options, streams, &inner)?;
     let (of_pump, mode, pin) = (Arc::clone(&inner), options.pump, affinity);
     let pump = std::thread::Builder::new()
         .name(format!("windlass-pump-{}", options.me.0))
@@ -231,7 +235,43 @@ fn assemble<F: Fabric>(
         replicated: options.replicated,
         first_status,
         pump: Mutex::new(Some(pump)),
+        bringer: Mutex::new(bringer),
     })
+}
+
+/// Gives checkpoints to whoever asks, and brings those that are needed, where the application has them.
+fn start_checkpoints(
+    options: &NodeOptions,
+    streams: Streams,
+    inner: &Arc<Inner>,
+) -> Result<Option<JoinHandle<()>>, NodeError> {
+    let giver = Arc::new(Giver {
+        hook: options.checkpoints.clone(),
+        store: Arc::clone(&inner.store),
+        port: Arc::clone(&inner.port),
+        ledger: Arc::clone(&inner.ledger),
+        meters: Arc::clone(&inner.group_meters),
+        logger: inner.logger.clone(),
+    });
+    streams.serve_by(Box::new(move |stream, taker| Box::pin(Arc::clone(&giver).serve(stream, taker))));
+    let Some(hook) = options.checkpoints.clone() else { return Ok(None) };
+    let suspicion = Duration::from_nanos(options.timing.suspicion_ns);
+    let bringer = Bringer {
+        hook,
+        me: options.me,
+        log_id: options.log_id,
+        geometry: inner.store.geometry(),
+        remind: (suspicion * 4).clamp(Duration::from_millis(8), Duration::from_secs(1)),
+        port: Arc::clone(&inner.port),
+        events: Arc::clone(&inner.events),
+        streams,
+        ledger: Arc::clone(&inner.ledger),
+        meters: Arc::clone(&inner.group_meters),
+        logger: inner.logger.clone(),
+    };
+    let thread = std::thread::Builder::new().name(format!("windlass-take-{}", options.me.0));
+    let started = thread.spawn(move || checkpoint::bring(&bringer));
+    Ok(Some(started.map_err(|source| NodeError::System { what: "a thread", source })?))
 }
 
 fn open_tcp(

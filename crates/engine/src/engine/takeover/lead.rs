@@ -75,7 +75,7 @@ impl Engine {
         self.tenure = Some(Tenure::new(epoch, token, &peers, at, now));
         self.set_phase(Phase::Start);
         self.accept_memory_loss = false;
-        (self.snapshot, self.installed) = (None, None);
+        (self.snapshot, self.installed, self.coming) = (None, None, None);
         self.core.push(Command::StartTenure { token, quorum: fence, at });
     }
 }
