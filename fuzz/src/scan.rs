@@ -220,6 +220,7 @@ impl Log {
         let nothing_flushed = Marks {
             trimmed: Lsn(SEGMENT_HEADER_BYTES),
             persisted: Lsn(SEGMENT_HEADER_BYTES),
+            live: Lsn(0),
             clean: None,
             member: MEMBER,
         };
@@ -254,10 +255,11 @@ impl Log {
             0 => Lsn(SEGMENT_HEADER_BYTES),
             number => whole[number - 1].end,
         };
-        let (persisted, clean) = (end(), end());
+        let (persisted, live, clean) = (end(), end(), end());
         Marks {
             trimmed: Lsn(SEGMENT_HEADER_BYTES),
             persisted,
+            live,
             clean: (clean == self.tail).then_some(clean),
             member: MEMBER,
         }
@@ -297,7 +299,7 @@ impl Log {
         } else {
             assert_eq!(verdict.tail(), expected, "{verdict:?}");
         }
-        let flushed = marks.clean.unwrap_or(marks.persisted).max(marks.persisted);
+        let flushed = marks.clean.unwrap_or(marks.persisted).max(marks.persisted).max(marks.live);
         if verdict.tail() < flushed {
             let class = verdict.class();
             assert!(
@@ -338,7 +340,7 @@ fn any_bytes(bytes: &[u8]) {
     let stopped = scan.at();
     let behind = scan.resync(&mut image, 1).expect("memory can be read");
     assert!(behind.is_none_or(|lsn| lsn >= stopped));
-    let marks = Marks { trimmed: start, persisted, clean: None, member: epoch.member() };
+    let marks = Marks { trimmed: start, persisted, live: Lsn(0), clean: None, member: epoch.member() };
     for extent in [Extent::Whole, Extent::FromMark] {
         let first = judge(&mut image, &shape, &marks, extent, |_| {}).expect("memory can be read");
         let second = judge(&mut image, &shape, &marks, extent, |_| {}).expect("memory can be read");

@@ -26,6 +26,7 @@ mod handoff;
 mod history;
 mod identity;
 mod image;
+mod live_mark;
 mod lsn;
 /// Whether this process has a bug on purpose: `false` but in a build for the simulator to be tried with (DESIGN.md section 9.7).
 #[cfg(not(planted))]
@@ -72,6 +73,7 @@ pub use handoff::{
 pub use history::{EpochHistory, EpochStart, HISTORY_ENTRIES_MAX, HistoryError};
 pub use identity::{Epoch, LogId, MemberId};
 pub use image::{AHEAD_HEAD, Fetched, Image, MemoryImage, Shape};
+pub use live_mark::{LIVE_MARK_BYTES, LiveMark};
 pub use lsn::{
     Geometry, GeometryError, HEADER_BYTES, Lsn, RECORD_ALIGN, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN,
     SEGMENT_HEADER_BYTES, SEGMENT_START_BYTES,

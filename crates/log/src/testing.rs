@@ -110,7 +110,7 @@ impl Log {
 
 /// Marks of a log of which nothing is known to be flushed.
 pub(crate) fn no_marks() -> Marks {
-    Marks { trimmed: GENESIS, persisted: GENESIS, clean: None, member: MemberId(0) }
+    Marks { trimmed: GENESIS, persisted: GENESIS, live: Lsn(0), clean: None, member: MemberId(0) }
 }
 
 pub(crate) fn index(bytes: u64) -> usize {

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use windlass_log::{
-    Appended, Chain, Drain, Epoch, EpochHistory, Geometry, Handoff, LogId, Lsn, MemberId, Memory,
+    Appended, Chain, Drain, Epoch, EpochHistory, Geometry, Handoff, LiveMark, LogId, Lsn, MemberId, Memory,
     MemoryImage, RecordKind, SEGMENT_BYTES_MIN, Salt, Scan, SegmentHeader, Shape, Step, Superblock, Tenure,
     batch_items,
 };
@@ -193,4 +193,18 @@ fn superblock() {
     };
     let kept = golden("superblock.bin", &superblock.encode().unwrap());
     assert_eq!(Superblock::decode(&kept).unwrap(), superblock);
+}
+
+#[test]
+fn live_mark() {
+    let mark = LiveMark {
+        log_id: LOG,
+        incarnation: 0x1122_3344_5566_7788,
+        place: 0x99aa_bbcc_ddee_ff00,
+        sequence: 43,
+        persisted: Lsn(9000),
+        epoch: epoch(),
+    };
+    let kept = golden("live_mark.bin", &mark.encode());
+    assert_eq!(LiveMark::decode(&kept), Some(mark));
 }

@@ -81,7 +81,7 @@ impl<D: Disk> Store<D> {
             return true;
         }
         let marked = Superblock { persisted: tail, clean: Some(tail), ..now.clone() };
-        let verdict = examine::judge_folder(&self.disk, &marked, self.geometry, Extent::FromMark);
+        let verdict = examine::judge_folder(&self.disk, &marked, tail, self.geometry, Extent::FromMark);
         verdict.is_ok_and(|verdict| verdict.class() == Class::End && verdict.tail() == tail)
     }
 }

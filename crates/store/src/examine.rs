@@ -14,6 +14,7 @@ use crate::error::{At, DiskCall, DiskError};
 use crate::folder::{self, Listing};
 use crate::image::Files;
 use crate::inspect::stop_offset;
+use crate::live;
 use crate::names;
 use crate::open::{BadHeader, OpenError};
 use crate::open_damaged::{examine_damaged, is_mendable};
@@ -27,6 +28,7 @@ pub(crate) struct Identified<D: Disk> {
     pub(crate) now: Superblock,
     pub(crate) geometry: Geometry,
     pub(crate) copies: superblock::Copies,
+    pub(crate) live: live::Found,
 }
 
 /// What was found of a log, and what to do.
@@ -105,15 +107,17 @@ fn identify_by<D: Disk>(
         Some(_) | None => {
             let geometry =
                 Geometry::new(now.segment_bytes).expect("a superblock that was decoded has a segment size");
-            Ok(Identified { file, now, geometry, copies })
+            let live = live::read(disk, &file, &now)?;
+            Ok(Identified { file, now, geometry, copies, live })
         }
     }
 }
 
-/// Judges what is there. Answers what to do if the table says that the log opens.
+/// Judges what is there, all below `live` flushed by the live mark. Answers what to do if the table says that the log opens.
 pub(crate) fn examine<D: Disk>(
     disk: &D,
     now: &Superblock,
+    live: Lsn,
     geometry: Geometry,
     listing: &Listing,
     place: Place,
@@ -127,10 +131,10 @@ pub(crate) fn examine<D: Disk>(
     }
     misfit?;
     let extent = if options.mode == OpenMode::Strict { Extent::Whole } else { options.extent };
-    let mut verdict = judge_folder(disk, now, geometry, extent)?;
+    let mut verdict = judge_folder(disk, now, live, geometry, extent)?;
     let chainless = verdict.chain.is_none() && holder == Holder::Member;
     if chainless && verdict.tail() > now.trimmed && extent == Extent::FromMark {
-        verdict = judge_folder(disk, now, geometry, Extent::Whole)?;
+        verdict = judge_folder(disk, now, live, geometry, Extent::Whole)?;
     }
     let older = look_at_older(disk, now, geometry, listing, &verdict)?;
     let older_fact = older.as_ref().map_or(Older::Whole, BadOlder::fact);
@@ -223,23 +227,25 @@ fn look_at_older<D: Disk>(
 pub(crate) fn judge_folder<D: Disk>(
     disk: &D,
     now: &Superblock,
+    live: Lsn,
     geometry: Geometry,
     extent: Extent,
 ) -> Result<Verdict, OpenError> {
-    judge_folder_visiting(disk, now, geometry, extent, |_| {})
+    judge_folder_visiting(disk, now, live, geometry, extent, |_| {})
 }
 
 /// As [`judge_folder`], showing each whole record that is looked at.
 pub(crate) fn judge_folder_visiting<D: Disk>(
     disk: &D,
     now: &Superblock,
+    live: Lsn,
     geometry: Geometry,
     extent: Extent,
     visit: impl FnMut(&Record<'_>),
 ) -> Result<Verdict, OpenError> {
     let shape = Shape { geometry, log_id: now.log_id, history: now.history.clone() };
-    let marks =
-        Marks { trimmed: now.trimmed, persisted: now.persisted, clean: now.clean, member: now.member };
+    let Superblock { trimmed, persisted, clean, member, .. } = *now;
+    let marks = Marks { trimmed, persisted, live, clean, member };
     let mut open = None;
     judge(&mut Files::new(disk, geometry, &mut open), &shape, &marks, extent, visit).map_err(|error| {
         match error {
@@ -261,7 +267,7 @@ pub(crate) fn configurations<D: Disk>(
     tail: Lsn,
 ) -> Result<Vec<FoundConfiguration>, OpenError> {
     let mut found = Vec::new();
-    judge_folder_visiting(disk, now, geometry, Extent::FromMark, |record| {
+    judge_folder_visiting(disk, now, tail, geometry, Extent::FromMark, |record| {
         if record.header.kind == RecordKind::Configuration && record.end <= tail {
             found.push((record.header.lsn, record.end, record.payload.unwrap_or_default().to_vec()));
         }

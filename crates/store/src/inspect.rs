@@ -16,6 +16,7 @@ use crate::error::{At, DiskCall};
 use crate::examine::{self, Identified, judge_folder_visiting};
 use crate::folder;
 use crate::image::{Files, Forgiving, Lacking, OpenFile, Unreadable};
+use crate::live;
 use crate::names;
 use crate::open::OpenError;
 use crate::read::{RUN_RECORDS, ReadError};
@@ -138,6 +139,21 @@ impl<D: Disk> Inspection<D> {
     #[must_use]
     pub fn superblock(&self) -> &Superblock {
         &self.superblock
+    }
+
+    /// Everything below was flushed, as far as superblock and live mark say.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError::Disk`].
+    pub fn persisted(&self) -> Result<Lsn, OpenError> {
+        Ok(self.superblock.persisted.max(self.superblock.clean.unwrap_or_default()).max(self.live()?))
+    }
+
+    /// What the live mark says, 0 if nothing.
+    fn live(&self) -> Result<Lsn, OpenError> {
+        let Some(file) = &self.file else { return Ok(Lsn(0)) };
+        Ok(live::read(&self.disk, file, &self.superblock)?.flushed(&self.superblock.history))
     }
 
     /// The arithmetic of this log's LSNs.
@@ -269,7 +285,8 @@ impl<D: Disk> Inspection<D> {
                 | RecordKind::Configuration => own_records += 1,
             };
             let judged = Superblock { trimmed, ..self.superblock.clone() };
-            let verdict = judge_folder_visiting(&self.disk, &judged, self.geometry, extent, visit)?;
+            let live = self.live()?;
+            let verdict = judge_folder_visiting(&self.disk, &judged, live, self.geometry, extent, visit)?;
             let mut condition = self.condition(&verdict, in_use);
             if in_use && !matches!(condition, Condition::InUse) {
                 // The process may have appended, trimmed, cut or closed since its marks and that place were read: only what stays counts.

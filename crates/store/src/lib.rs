@@ -25,6 +25,7 @@ mod folder;
 mod guess;
 mod image;
 mod inspect;
+mod live;
 mod names;
 mod open;
 mod open_cut;

@@ -26,6 +26,7 @@ use crate::disk::{Access, Disk, DiskFile, Errno, Filesystem};
 use crate::error::{At, DiskCall, DiskError};
 use crate::examine::{self, Examined, Identified, examine, header_of, identify};
 use crate::folder::{self, Listing};
+use crate::live::{self, LiveMarks};
 use crate::names;
 use crate::open_damaged::is_mendable;
 use crate::options::{Configure, CopiedFolder, Options, Surroundings, Vouch};
@@ -299,7 +300,8 @@ pub(crate) fn open_locked<D: Disk>(
     let device_bytes_before = disk.device_written_bytes();
     let filesystem = folder::check_filesystem(&disk, options.unsafe_filesystem)?
         .map_err(|filesystem| OpenError::Filesystem { folder: disk.path().to_path_buf(), filesystem })?;
-    let Identified { file, now, geometry, copies } = identify(&disk, Access::ReadWrite, options.log_id)?;
+    let Identified { file, now, geometry, copies, live } =
+        identify(&disk, Access::ReadWrite, options.log_id)?;
     let fingerprint = folder::place_of(file.identity().at(DiskCall::Stat, disk.path(), names::SUPERBLOCK)?);
     let holder = examine::holder_of(&now);
     let place = match (fingerprint == now.place, options.copied_folder) {
@@ -310,7 +312,7 @@ pub(crate) fn open_locked<D: Disk>(
     let copied = place != Place::Own;
     let mut listing = folder::list(&disk)?;
     let Examined { verdict, action, tail, for_repair, damage, acknowledged_max } =
-        examine(&disk, &now, geometry, &listing, place, options)?;
+        examine(&disk, &now, live.flushed(&now.history), geometry, &listing, place, options)?;
 
     // From here on the folder is changed. First its names: a process that died may have seen names that never reached the medium (kind 30).
     disk.sync_folder().at(DiskCall::SyncFolder, disk.path(), "")?;
@@ -364,6 +366,7 @@ pub(crate) fn open_locked<D: Disk>(
         tail,
         persisted,
         control,
+        live,
         listing,
         unvouched,
         boot_id,
@@ -515,6 +518,7 @@ struct Recovered<D: Disk> {
     /// How far a mark vouches for the log.
     persisted: Lsn,
     control: Control<D>,
+    live: live::Found,
     listing: Listing,
     unvouched: Option<Unvouched>,
     boot_id: [u8; 16],
@@ -532,7 +536,9 @@ fn assemble<D: Disk>(
     recovered: Recovered<D>,
     later: bool,
 ) -> Result<(Store<D>, u64), OpenError> {
-    let Recovered { geometry, tail, persisted, control, listing, unvouched, boot_id, .. } = recovered;
+    let Recovered { geometry, tail, persisted, control, live, listing, unvouched, boot_id, .. } = recovered;
+    let next = unvouched.as_ref().map_or(&control.now, |rest| &rest.next);
+    let live = LiveMarks::open(&disk, &control.file, &live, next)?;
     let (device_bytes_before, for_repair) = (recovered.device_bytes_before, recovered.for_repair);
     let first = geometry.segment_of(control.now.trimmed);
     let tail_segment = geometry.segment_of(tail);
@@ -549,6 +555,7 @@ fn assemble<D: Disk>(
         trimmed: AtomicU64::new(control.now.trimmed.0),
         released_below: AtomicU64::new(first),
         superblock: Mutex::new(control),
+        live,
         segments: RwLock::new(BTreeMap::new()),
         running: AtomicBool::new(false),
         closed: AtomicBool::new(false),

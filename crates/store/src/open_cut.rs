@@ -86,7 +86,7 @@ pub(crate) fn cut_closed<D: Disk>(disk: &D, options: &Options, lsn: Lsn) -> Resu
     folder::check_filesystem(disk, options.unsafe_filesystem)
         .map_err(OpenError::from)?
         .map_err(|filesystem| OpenError::Filesystem { folder: folder(), filesystem })?;
-    let Identified { file, now, geometry, copies } = identify(disk, Access::ReadWrite, options.log_id)?;
+    let Identified { file, now, geometry, copies, live } = identify(disk, Access::ReadWrite, options.log_id)?;
     if !now.configuration.is_empty() {
         return Err(OpenCutError::Member { folder: folder() });
     }
@@ -110,14 +110,16 @@ pub(crate) fn cut_closed<D: Disk>(disk: &D, options: &Options, lsn: Lsn) -> Resu
     // Not in the strict mode: what is torn right at the cut is what goes.
     let below = Options { mode: OpenMode::Tail, extent, ..*options };
     let listing = folder::list(disk).map_err(OpenError::from)?;
-    let verdict = match examine(disk, &next, geometry, &listing, Place::Own, &below) {
+    let flushed = live.flushed(&now.history);
+    let verdict = match examine(disk, &next, flushed.min(lsn), geometry, &listing, Place::Own, &below) {
         Ok(examined) => examined.verdict,
         Err(OpenError::Refused { verdict, .. }) if straddles(&verdict.stop.reason, lsn) => {
             return Err(OpenCutError::InsideRecord { lsn });
         }
         Err(OpenError::Refused { file, offset, mut verdict }) => {
             // Of the log as it is.
-            verdict.flushed = verdict.flushed.max(now.persisted).max(now.clean.unwrap_or_default());
+            verdict.flushed =
+                verdict.flushed.max(now.persisted).max(flushed).max(now.clean.unwrap_or_default());
             return Err(OpenError::Refused { file, offset, verdict }.into());
         }
         Err(error) => return Err(error.into()),
@@ -132,6 +134,7 @@ pub(crate) fn cut_closed<D: Disk>(disk: &D, options: &Options, lsn: Lsn) -> Resu
         let bytes = now.encode().map_err(OpenError::from)?;
         superblock::mend(disk, &file, stale, &bytes).map_err(OpenError::from)?;
     }
+    live.lower(disk, &file, &now, lsn).map_err(OpenError::from)?;
     let bytes = next.encode().map_err(OpenError::from)?;
     superblock::write_both(disk, &file, &bytes).map_err(OpenError::from)?;
     destroy_torn(disk, geometry, lsn).map_err(OpenError::from)?;

@@ -7,7 +7,7 @@
 //! * after the first failure of a call that makes things durable, no call succeeds that promises durability (kind 24);
 //! * a segment gets another meaning only after its last LSN is durably trimmed, and nobody holds its memory.
 //!
-//! Locks, in the order in which they may be taken: `preparing` → `flushing` → `vouching` → `superblock` → `pool` → `segments`. Appends take none of them.
+//! Locks, in the order in which they may be taken: `preparing` → `flushing` → `vouching` → `superblock` → `pool` → `segments`; the live mark's behind all of them. Appends take none of them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,6 +18,7 @@ use windlass_log::{Geometry, LogId, Lsn, Memory, Superblock, SuperblockEncodeErr
 use crate::counters::{Counters, Counting};
 use crate::disk::{Access, Disk, DiskFile};
 use crate::error::{At, DiskCall, DiskError, MediumFailed, StoreError};
+use crate::live::LiveMarks;
 use crate::names;
 use crate::options::Options;
 use crate::pool::Pool;
@@ -60,6 +61,7 @@ pub struct Store<D: Disk> {
     pub(crate) preparing: Mutex<Preparing<D>>,
     pub(crate) flushing: Mutex<()>,
     pub(crate) superblock: Mutex<Control<D>>,
+    pub(crate) live: LiveMarks<D>,
     pub(crate) pool: Mutex<Pool<D>>,
     pub(crate) segments: RwLock<BTreeMap<u64, Arc<Segment<D>>>>,
     /// Everything below is persisted. Stored with release ordering after the flush.
@@ -262,6 +264,7 @@ impl<D: Disk> Store<D> {
         superblock::write_both(&self.disk, &control.file, &bytes).map_err(|error| self.fail(error))?;
         Counting::add(&self.counting.superblock_writes, 1);
         control.now = next;
+        self.live.follow(&control.now.history);
         Ok(())
     }
 

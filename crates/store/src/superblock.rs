@@ -1,4 +1,4 @@
-//! The superblock file: two copies, one behind the other, each at a fixed place.
+//! The superblock file: two copies, one behind the other, each at a fixed place; behind them the [live mark](crate::live).
 //!
 //! Invariants: at any moment at least one copy on the medium is whole, because a copy is flushed before the other one is touched, and
 //! opening mends a damaged or older copy before anything else is written; nothing is answered before both are. A file that can't be read
@@ -15,7 +15,6 @@ use crate::names;
 
 /// From one copy's first byte to the other's.
 pub(crate) const COPY_BYTES: u64 = 64 << 10;
-const FILE_BYTES: u64 = 2 * COPY_BYTES;
 const _: () = assert!(SUPERBLOCK_BYTES_MAX <= COPY_BYTES);
 
 /// The two copies as they were found.
@@ -125,7 +124,7 @@ pub(crate) fn mend_whole<D: Disk>(
 /// Makes an empty superblock file under a temporary name.
 pub(crate) fn create<D: Disk>(disk: &D) -> Result<D::File, DiskError> {
     let file = disk.create(names::SUPERBLOCK_TMP).at(DiskCall::Create, disk.path(), names::SUPERBLOCK_TMP)?;
-    file.allocate(FILE_BYTES).at(DiskCall::Allocate, disk.path(), names::SUPERBLOCK_TMP)?;
+    file.allocate(crate::live::FILE_BYTES).at(DiskCall::Allocate, disk.path(), names::SUPERBLOCK_TMP)?;
     Ok(file)
 }
 

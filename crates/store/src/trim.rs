@@ -252,6 +252,8 @@ impl<D: Disk> Store<D> {
         preparing.tail_before = preparing.tail_before.min(lsn);
         preparing.tail_seen = preparing.tail_seen.min(lsn);
         let _turn = locked(&self.flushing);
+        // First: a mark above the end of the log would make damage of what was cut.
+        self.live.lower(&self.disk, lsn).map_err(|error| self.fail(error))?;
         self.rewrite(|superblock| {
             keep_own(superblock, change);
             superblock.persisted = superblock.persisted.min(lsn);
@@ -308,6 +310,7 @@ impl<D: Disk> Store<D> {
             self.make_segment(number).map_err(CutError::Prepare)?;
         }
         let turn = locked(&self.flushing);
+        self.live.lower(&self.disk, lsn).map_err(|error| self.fail(error))?;
         self.rewrite(|superblock| {
             keep_own(superblock, change);
             superblock.trimmed = lsn;

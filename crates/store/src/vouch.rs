@@ -78,6 +78,7 @@ impl<D: Disk> Store<D> {
         let mut control = locked(&self.superblock);
         superblock::write_both(&self.disk, &control.file, &rest.bytes)?;
         control.now = rest.next.clone();
+        self.live.follow(&control.now.history);
         Ok(rewritten)
     }
 

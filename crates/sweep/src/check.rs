@@ -6,7 +6,7 @@ use windlass_log::{Class, Lsn, OpenMode, RecordKind};
 use windlass_store::disk::testing::{Survive, TestDisk};
 use windlass_store::{Condition, Inspection, OpenError, Opened, Options, Store};
 
-use crate::lone::{AROUND, Gone, Lone, founding, options, records};
+use crate::lone::{AROUND, Gone, Lone, SEGMENT, founding, options, records};
 use crate::member::number_of;
 use crate::oracle::{Content, Found, Oracle, Seen};
 
@@ -249,4 +249,33 @@ pub(crate) fn again(
         superblock(&store, oracle)
     };
     Some(reopen().map_err(|wrong| format!("recovery stopped at its step {step}, {survive:?}: I-7: {wrong}")))
+}
+
+/// What a killed process leaves, and then the medium loses the last record that was acknowledged, or the file that it lies in: that is damage, and never taken for a torn end.
+pub(crate) fn harmed(disk: &TestDisk, oracle: &Oracle, by_file: bool) -> Result<(), String> {
+    let (low, high) = (oracle.trimmed.1, oracle.acknowledged);
+    let flushed = oracle.records.iter().filter(|entry| low <= entry.start && entry.start < high);
+    let Some(lsn) = flushed.map(|entry| entry.start).max().filter(|_| !oracle.damaged) else { return Ok(()) };
+    let name = format!("{:016x}.segment", lsn.0 / SEGMENT * SEGMENT);
+    if by_file {
+        disk.remove_file(&name);
+    } else {
+        disk.flip(&name, lsn.0 % SEGMENT + 20, 1);
+    }
+    let wrong =
+        |what: &str| Err(format!("TAKEN FOR A TORN END: {name}, harmed at {lsn} (file: {by_file}), {what}"));
+    let report = Inspection::open(disk.clone(), None).and_then(|mut inspection| inspection.verify());
+    match report {
+        Ok(report) if report.condition != Condition::Damaged => return wrong("is verified"),
+        Err(error) if !is_damage(&error) => return Err(format!("harmed: {error}")),
+        Ok(_) | Err(_) => {}
+    }
+    match open(disk, OpenMode::Tail) {
+        // Of segments before that of the mark an opening only sees that they are there.
+        Ok((_, opened)) if opened.tail > lsn => Ok(()),
+        Ok((store, _)) if store.superblock().acknowledged > lsn => Ok(()),
+        Ok(_) => wrong("is opened"),
+        Err(error) if is_damage(&error) => Ok(()),
+        Err(error) => Err(format!("harmed: {error}")),
+    }
 }

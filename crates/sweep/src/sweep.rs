@@ -277,6 +277,15 @@ impl Sweep<'_> {
             Ok(Err(wrong)) => return self.wrong(round, step, kind, wrong),
             Err(panic) => return self.wrong(round, step, kind, format!("PANIC {}", text(&*panic))),
         };
+        if kind == Kind::Killed {
+            let (harmed, by_file) = (before.copied_in_place(), random.below(2) == 0);
+            let harmed = catch_unwind(AssertUnwindSafe(|| check::harmed(&harmed, oracle, by_file)));
+            match harmed {
+                Ok(Ok(())) => {}
+                Ok(Err(wrong)) => self.wrong(round, step, kind, wrong),
+                Err(panic) => self.wrong(round, step, kind, format!("PANIC {}", text(&*panic))),
+            }
+        }
         // Recovery is crashed too: at each of its steps where that is the round's matter, at one elsewhere.
         let every = round == 1 && matches!(kind, Kind::Reordered | Kind::Killed);
         let mut at = if every { 0 } else { random.below(12) };

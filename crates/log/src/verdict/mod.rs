@@ -1,9 +1,10 @@
 //! Recovery's verdict over an image: the facts, for the decision table.
 //!
 //! The scan says where the whole records end and what is there instead. Whether that is the log's end, a torn tail or damage, the durable
-//! watermark decides: nothing below it can have been torn, for it was flushed. Three things speak for what was flushed:
+//! watermark decides: nothing below it can have been torn, for it was flushed. These speak for what was flushed:
 //!
-//! * the persisted mark of the superblock;
+//! * the persisted mark of the superblock, which trails;
+//! * the [live mark](crate::LiveMark), which follows each flush while a process lives;
 //! * its clean mark, after a clean close: then everything is below it;
 //! * the durable lag in the header of a whole record behind the stop, if this member wrote that record;
 //! * a whole record in a segment whose header is damaged or blank: the header was flushed before the first record was written.
@@ -24,13 +25,15 @@ use crate::segment::SegmentHeaderError;
 use crate::superblock::LSN_MAX;
 use crate::{Chain, Epoch, Lsn, MemberId, RECORD_ALIGN};
 
-/// What the superblock says about what was flushed.
+/// What superblock and live mark say about what was flushed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Marks {
     /// Everything below is released; its bytes need not even be whole.
     pub trimmed: Lsn,
-    /// Everything below was flushed.
+    /// Everything below was flushed. The scan of an opening begins in its segment.
     pub persisted: Lsn,
+    /// Everything below was flushed, by the live mark; 0 if that says nothing.
+    pub live: Lsn,
     /// Where the log ended when it was closed cleanly.
     pub clean: Option<Lsn>,
     /// This member: the lag in a record speaks only for the member that wrote it.
@@ -131,7 +134,7 @@ pub fn judge<I: Image>(
         stop = run(&mut scan, image)?;
     }
     let chain = scan.chain();
-    let marked = marks.persisted.max(marks.clean.unwrap_or_default());
+    let marked = marks.persisted.max(marks.live).max(marks.clean.unwrap_or_default());
     let behind =
         if stop.lsn < marked { Behind::default() } else { look_behind(&mut scan, image, stop, marks)? };
     let flushed = marked.max(behind.flushed);

@@ -290,7 +290,7 @@ fn kind_9_marks_from_anywhere_never_panic() {
     for trimmed in odd {
         for persisted in odd {
             for clean in odd.map(Some).into_iter().chain([None]) {
-                let marks = Marks { trimmed, persisted, clean, member: MemberId(0) };
+                let marks = Marks { trimmed, persisted, clean, ..no_marks() };
                 for extent in [Extent::Whole, Extent::FromMark] {
                     judge(&mut log.image(), &log.shape, &marks, extent, |_| ()).unwrap();
                 }

@@ -272,7 +272,8 @@ struct Plan {
 }
 
 fn look<D: Disk>(disk: &D, quarantine: &Option<D>) -> Result<(Repaired, Plan), RepairError> {
-    let Identified { now, geometry, copies, .. } = identify_forgiving(disk, Access::Read)?;
+    let Identified { now, geometry, copies, live, .. } = identify_forgiving(disk, Access::Read)?;
+    let live = live.flushed(&now.history);
     let listing = folder::list(disk)?;
     let file_at = |base: Lsn| disk.path().join(names::segment_at(base));
     let mut findings = Vec::new();
@@ -305,14 +306,14 @@ fn look<D: Disk>(disk: &D, quarantine: &Option<D>) -> Result<(Repaired, Plan), R
         let Err(cause) = header else { continue };
         // Ahead of the log, where a header may not have got there: nothing was written behind it then.
         let is_ahead = matches!(cause, BadHeader::Unreadable(SegmentHeaderError::Blank))
-            && geometry.first_record(number) >= now.persisted
+            && geometry.first_record(number) >= now.persisted.max(live)
             && image.is_readable(*base);
         if !is_ahead || image.has_record(&now, number)? {
             findings.push(Finding::SegmentHeader { file, cause });
             image.headers.insert(number);
         }
     }
-    let survey = survey::survey(&mut image, &now, geometry, disk.path())?;
+    let survey = survey::survey(&mut image, &now, live, geometry, disk.path())?;
     let Mended { forgiving: Forgiving { unreadable, .. }, headers, .. } = image;
     if unreadable.has_more() {
         return Err(RepairError::TooMuch { ranges: Unreadable::LISTED_MAX });

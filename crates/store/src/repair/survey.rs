@@ -120,10 +120,12 @@ fn failed(error: ScanError<DiskError>) -> RepairError {
 pub(super) fn survey<D: Disk>(
     image: &mut Mended<'_, D>,
     now: &Superblock,
+    live: Lsn,
     geometry: Geometry,
     folder: &Path,
 ) -> Result<Survey, RepairError> {
     let shape = Shape { geometry, log_id: now.log_id, history: now.history.clone() };
+    let marked = now.persisted.max(live).max(now.clean.unwrap_or_default());
     let mut scan = Scan::new(shape.clone(), geometry.normalize(now.trimmed), None).flat();
     let mut survey =
         Survey { kept: Tally::default(), tail: now.trimmed, torn: None, damage: Vec::new(), cut: None };
@@ -143,7 +145,7 @@ pub(super) fn survey<D: Disk>(
             Step::Stop(stop) => stop,
         };
         survey.tail = stop.lsn;
-        let class = meaning(image, &shape, now, &stop)?;
+        let class = meaning(image, &shape, now, live, &stop)?;
         let lacking = image.forgiving.lacking(geometry, &stop);
         match class {
             // No crash shortens a file or spoils a sector: what was there may have been acknowledged.
@@ -173,9 +175,9 @@ pub(super) fn survey<D: Disk>(
         } else {
             stop.lsn
         });
-        let last = last_segment(image, geometry, stop.lsn, now)?;
+        let last = last_segment(image, geometry, stop.lsn, marked)?;
         let behind = scan.resync(image, last + 1).map_err(failed)?;
-        let flushed = now.persisted.max(now.clean.unwrap_or_default()).max(Lsn(start.0 + RECORD_ALIGN));
+        let flushed = marked.max(Lsn(start.0 + RECORD_ALIGN));
         let (lost_to, reason) = match lacking {
             Some(Lacking::Unreadable { end }) => (end, stop.reason),
             Some(Lacking::CutOff { segment, end }) => (end, StopReason::SegmentShort { segment }),
@@ -208,12 +210,14 @@ fn meaning<I: Image<Error = DiskError>>(
     image: &mut I,
     shape: &Shape,
     now: &Superblock,
+    live: Lsn,
     stop: &Stop,
 ) -> Result<Class, RepairError> {
     if matches!(stop.reason, StopReason::ChainBroken { .. } | StopReason::Misplaced { .. }) {
         return Ok(Class::Damage);
     }
-    let marks = Marks { trimmed: stop.lsn, persisted: now.persisted, clean: now.clean, member: now.member };
+    let Superblock { persisted, clean, member, .. } = *now;
+    let marks = Marks { trimmed: stop.lsn, persisted, live, clean, member };
     let verdict = judge(image, shape, &marks, Extent::Whole, |_| {}).map_err(failed)?;
     let is_bytes = matches!(verdict.row, Row::RecordDamaged | Row::SegmentLost | Row::ChainBroken);
     if verdict.class() == Class::Damage && !is_bytes {
@@ -227,9 +231,9 @@ fn last_segment<I: Image<Error = DiskError>>(
     image: &mut I,
     geometry: Geometry,
     stop: Lsn,
-    now: &Superblock,
+    marked: Lsn,
 ) -> Result<u64, RepairError> {
-    let mut last = geometry.segment_of(now.persisted.max(now.clean.unwrap_or_default()).max(stop));
+    let mut last = geometry.segment_of(marked.max(stop));
     let mut byte = [0; 8];
     while image.read(geometry.base(last + 1), &mut byte)? == Fetched::Whole {
         last += 1;

@@ -118,6 +118,15 @@ fn crashed(count: u32) -> (Case, Vec<Lsn>) {
     (Case::of(folder), starts)
 }
 
+/// Killed with half of its records not flushed: nothing vouches for those.
+fn unflushed(count: u32) -> (Case, Vec<Lsn>) {
+    let folder = folder();
+    let (mut log, mut starts) = log(&folder, count / 2, 1);
+    starts.extend((count / 2..count).map(|_| log.append(&[1; 1000]).unwrap().start));
+    drop(log);
+    (Case::of(folder), starts)
+}
+
 fn member() -> Founding {
     Founding { configuration: b"three members".to_vec(), epoch: None, ..founding() }
 }
@@ -252,12 +261,12 @@ fn case(row: Row) -> Case {
         Row::EndBlank => crashed(20).0,
         Row::EndLeftover => leftover(),
         Row::TornTail => {
-            let (case, starts) = crashed(20);
+            let (case, starts) = unflushed(20);
             case.flip_record(starts[19]);
             case
         }
         Row::HoleBehind => {
-            let (case, starts) = crashed(20);
+            let (case, starts) = unflushed(20);
             case.flip_record(starts[11]);
             case
         }

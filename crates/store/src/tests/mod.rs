@@ -4,6 +4,7 @@ mod ahead;
 mod crash;
 mod decision;
 mod kinds;
+mod live;
 mod open_cut;
 mod pace;
 mod repair;

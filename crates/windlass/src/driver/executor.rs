@@ -60,6 +60,8 @@ pub(crate) enum Job {
     Prepare {
         tail: Lsn,
     },
+    /// The live mark is made durable.
+    SyncMark,
     Scrub {
         place: ScrubPlace,
         until: Lsn,
@@ -103,6 +105,7 @@ pub(crate) enum Outcome {
     },
     Prepared(Result<Prepared, PrepareError>),
     Scrubbed(Result<Scrubbed, DiskError>),
+    MarkSynced,
     /// The persisted mark is lowered to this damage.
     Distrusted {
         damage: Damage,
@@ -125,7 +128,7 @@ impl<D: Disk> Work<D> {
             | Job::Reset { .. }
             | Job::Trim { .. }
             | Job::Distrust { .. } => Lane::Superblock,
-            Job::Prepare { .. } => Lane::Prepare,
+            Job::Prepare { .. } | Job::SyncMark => Lane::Prepare,
             Job::Scrub { .. } => Lane::Scrub,
         }
     }
@@ -140,6 +143,7 @@ impl<D: Disk> Work<D> {
             Job::Reset { .. } => "reset",
             Job::Trim { .. } => "trim",
             Job::Prepare { .. } => "prepare",
+            Job::SyncMark => "mark",
             Job::Scrub { .. } => "scrub",
             Job::Distrust { .. } => "distrust",
         }
@@ -186,6 +190,10 @@ impl<D: Disk> Work<D> {
                 // Not another try later: the first failure of the medium is final for all that this store does.
                 Err(error @ PrepareError::Store(_)) => failed(error.to_string()),
                 prepared => Outcome::Prepared(prepared),
+            },
+            Job::SyncMark => match store.sync_live_mark() {
+                Ok(_) => Outcome::MarkSynced,
+                Err(error) => failed(error.to_string()),
             },
             Job::Scrub { place, until, bytes_max } => Outcome::Scrubbed(store.scrub(place, until, bytes_max)),
             Job::Distrust { damage } => match store.distrust(damage.start) {

@@ -18,6 +18,8 @@ use super::memory::{Segment, SegmentError, Segments, Use};
 const SEGMENTS_KEPT: usize = 32;
 /// How long to wait after a segment could not be made.
 const RETRY_NS: u64 = 100_000_000;
+/// How often the live mark is made durable, at most.
+const MARK_NS: u64 = 1_000_000_000;
 
 /// The local log. See the module.
 pub(crate) struct Local<F: Fabric, D: Disk> {
@@ -44,6 +46,9 @@ struct Preparing {
     is_due: bool,
     retry_at_ns: u64,
     failure: Option<PrepareError>,
+    /// When the live mark is made durable next, at the earliest.
+    mark_at_ns: u64,
+    is_marking: bool,
 }
 
 /// What has arrived, as an image to scan: the segments' memory, or that of their images.
@@ -89,8 +94,16 @@ impl<F: Fabric, D: Disk> Local<F, D> {
     ) -> Local<F, D> {
         let (geometry, log_id) = (store.geometry(), store.log_id());
         let scan = Scan::new(Shape { geometry, log_id, history: history.clone() }, tail, None);
-        let preparing =
-            Preparing { busy: None, idle_at: None, needed: 0, is_due: true, retry_at_ns: 0, failure: None };
+        let preparing = Preparing {
+            busy: None,
+            idle_at: None,
+            needed: 0,
+            is_due: true,
+            retry_at_ns: 0,
+            failure: None,
+            mark_at_ns: 0,
+            is_marking: false,
+        };
         let configurations = Vec::new();
         Local { store, segments, geometry, log_id, history, scan, configurations, preparing }
     }
@@ -235,6 +248,23 @@ impl<F: Fabric, D: Disk> Local<F, D> {
         }
         preparing.busy = Some(tail);
         executor.submit(Work { store: Arc::clone(&self.store), job: Job::Prepare { tail } });
+    }
+
+    /// Has the live mark made durable, if it has moved, at most once a second.
+    pub(crate) fn sync_mark(&mut self, executor: &mut impl Executor<D>, now: u64) {
+        if self.preparing.is_marking || now < self.preparing.mark_at_ns {
+            return;
+        }
+        self.preparing.mark_at_ns = now + MARK_NS;
+        if self.store.is_live_mark_moved() {
+            self.preparing.is_marking = true;
+            executor.submit(Work { store: Arc::clone(&self.store), job: Job::SyncMark });
+        }
+    }
+
+    /// The live mark is durable.
+    pub(crate) fn mark_synced(&mut self) {
+        self.preparing.is_marking = false;
     }
 
     /// A piece of preparation is done. Whether a segment is new.

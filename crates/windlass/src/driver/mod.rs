@@ -448,6 +448,7 @@ where
         self.go_on_with_pending(now);
         let tail = self.tail();
         self.local.prepare(&mut self.executor, tail, now);
+        self.local.sync_mark(&mut self.executor, now);
         self.leave_full_disk(now);
         self.care(now);
         if self.news.is_due(now) {
@@ -688,6 +689,7 @@ where
                     self.ordered_done(None);
                 }
                 Outcome::Prepared(result) => self.prepared(result, now),
+                Outcome::MarkSynced => self.local.mark_synced(),
                 Outcome::Scrubbed(result) => self.scrubbed(result, now),
                 Outcome::Distrusted { damage } => {
                     self.ordered_done(None);

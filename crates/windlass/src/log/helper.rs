@@ -24,6 +24,8 @@ const FAILED_PAUSE: Duration = Duration::from_millis(100);
 const READING_FIRST: Duration = Duration::from_secs(1);
 /// How often the helper looks meanwhile whether anything is appended.
 const READING_PAUSE: Duration = Duration::from_millis(5);
+/// How often the live mark is made durable, at most.
+const MARK_PAUSE: Duration = Duration::from_secs(1);
 /// Looks without news before it slows down.
 const BUSY_LOOKS: u32 = 200;
 
@@ -41,6 +43,8 @@ pub(crate) struct Helper {
 struct State {
     /// Why the next segment is not there.
     failure: Option<NoSegment>,
+    /// When the live mark is made durable next, at the earliest.
+    mark_at: Duration,
 }
 
 /// Why the next segment is not there for appends.
@@ -148,7 +152,22 @@ impl Shared {
         self.note_stretch(&tenure, drained.lsn());
         self.flush_behind(&tenure);
         self.watch_retention(&tenure);
+        self.sync_mark();
         self.prepare(&tenure)
+    }
+
+    /// Makes the live mark durable, if it has moved, at most once a second.
+    fn sync_mark(&self) {
+        let now = self.clock.now();
+        let mut state = locked(&self.helper.state);
+        if now < state.mark_at {
+            return;
+        }
+        state.mark_at = now.saturating_add(MARK_PAUSE);
+        drop(state);
+        if let Err(error) = self.media.sync_live_mark() {
+            self.fail(Failure::Store { what: "writing the live mark", cause: error.to_string().into() });
+        }
     }
 
     fn prepare(&self, tenure: &Tenure) -> Step {

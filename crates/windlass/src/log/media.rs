@@ -32,6 +32,8 @@ pub(crate) trait Media: fmt::Debug + Send + Sync {
     fn own_process(&self) -> Result<(), StoreError>;
     /// See [`Store::flush`].
     fn flush(&self, upto: Lsn) -> Result<Persisted, StoreError>;
+    /// See [`Store::sync_live_mark`].
+    fn sync_live_mark(&self) -> Result<bool, StoreError>;
     /// See [`Store::prepare_step`].
     fn prepare_step(&self, tail: Lsn) -> Result<Prepared, PrepareError>;
     /// See [`Store::memory`].
@@ -104,6 +106,10 @@ impl<D: Disk> Media for Arc<Store<D>> {
 
     fn flush(&self, upto: Lsn) -> Result<Persisted, StoreError> {
         Store::flush(self, upto)
+    }
+
+    fn sync_live_mark(&self) -> Result<bool, StoreError> {
+        Store::sync_live_mark(self)
     }
 
     fn prepare_step(&self, tail: Lsn) -> Result<Prepared, PrepareError> {

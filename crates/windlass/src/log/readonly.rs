@@ -77,19 +77,25 @@ impl ReadOnly {
         Ok(ReadOnly { folder: folder.to_path_buf(), mode, inspection })
     }
 
+    /// Everything below was on the medium, as far as the superblock and the live mark say.
+    fn persisted(&self) -> Lsn {
+        // What can't be read of the live mark says nothing.
+        self.inspection.persisted().unwrap_or(self.inspection.superblock().persisted)
+    }
+
     /// What the log was when it was opened here. The tail is only known by reading: what is given is the persisted mark.
     #[must_use]
     pub fn info(&self) -> Info {
-        let superblock = self.inspection.superblock();
+        let (superblock, persisted) = (self.inspection.superblock(), self.persisted());
         Info {
             log_id: superblock.log_id,
             epoch: superblock.history.last().map_or(Epoch::NONE, |last| last.epoch),
             segment_bytes: superblock.segment_bytes,
             trimmed: superblock.trimmed,
-            persisted: superblock.persisted,
-            durable: superblock.persisted,
-            drained: superblock.persisted,
-            tail: superblock.persisted,
+            persisted,
+            durable: persisted,
+            drained: persisted,
+            tail: persisted,
             retention_bytes: 0,
             sealed: true,
             failure: None,
@@ -120,8 +126,7 @@ impl ReadOnly {
     /// What became of the append that got `lsn` in `epoch`, as far as the superblock tells.
     #[must_use]
     pub fn outcome(&self, epoch: Epoch, lsn: Lsn) -> Outcome {
-        let superblock = self.inspection.superblock();
-        outcome(superblock, superblock.persisted, epoch, lsn)
+        outcome(self.inspection.superblock(), self.persisted(), epoch, lsn)
     }
 
     /// Reads and checks every record from the trim point on, the headers of their segments and both copies of the superblock. What no record needs is not

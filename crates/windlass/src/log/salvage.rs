@@ -106,8 +106,7 @@ pub fn salvage(folder: &Path, to: &Path, options: Options) -> Result<Salvaged, S
         .lock()?
         .map_err(|holder| StoreOpenError::InUse { folder: folder.to_path_buf(), holder })?;
     let superblock = inspection.superblock();
-    let (from, flushed) =
-        (superblock.trimmed, superblock.persisted.max(superblock.clean.unwrap_or_default()));
+    let (from, flushed) = (superblock.trimmed, inspection.persisted()?);
     let (files, _, bytes) = inspection.files()?;
     // The new log has to take all of it.
     let room = bytes.saturating_add(files.saturating_add(8).saturating_mul(superblock.segment_bytes));

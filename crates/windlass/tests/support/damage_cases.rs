@@ -306,3 +306,52 @@ fn whatever_the_order_a_damaged_member_harms_nobody_kind_12() {
         goes_on(&mut sim);
     }
 }
+
+/// The worst that one medium can do after a kill: two of three hold what was acknowledged, both are killed, what one of them flushed last is harmed, above every mark that its superblock
+/// and its records have, and the other one stays away. Nobody may go on without it; the harmed one knows what it has lost, and has it again.
+fn killed_and_harmed(seed: u64, harm: impl Fn(&Sim, usize, Lsn)) {
+    let (mut sim, primary) = led(seed);
+    let (harmed, behind) = ((primary + 1) % MEMBERS, (primary + 2) % MEMBERS);
+    let acknowledged = |sim: &mut Sim, more: usize| {
+        let enough = sim.acknowledged.len() + more;
+        sim.until("acknowledgements", |sim| sim.acknowledged.len() >= enough);
+    };
+    acknowledged(&mut sim, 5);
+    sim.kill(behind, None);
+    let turns = 20 + sim.random.below(20);
+    acknowledged(&mut sim, turns);
+    let flushed = starts(&mut sim, harmed);
+    let persisted = sim.driver(harmed).store().persisted().lsn();
+    let last = *flushed.iter().rfind(|start| **start < persisted).unwrap();
+    assert!(sim.driver(harmed).store().superblock().persisted <= last, "the superblock's mark is no help");
+    sim.kill(primary, None);
+    sim.kill(harmed, None);
+    harm(&sim, harmed, last);
+    sim.open(behind, 1);
+    sim.open(harmed, 1);
+    let status = sim.driver(harmed).status();
+    assert!(status.damaged && status.tail <= last, "{status:?}");
+    sim.turns(60_000);
+    assert_eq!(sim.primary(), None, "neither has what both others had: {}", sim.trace.join("\n"));
+    sim.open(primary, 1);
+    goes_on(&mut sim);
+    sim.until("it is whole", |sim| !sim.members[harmed].driver.as_ref().unwrap().status().damaged);
+    rest(&mut sim);
+    let tail = sim.driver(harmed).status().tail;
+    is_whole_on_the_medium(&mut sim, harmed, tail);
+    goes_on(&mut sim);
+}
+
+#[test]
+fn kind_12_after_a_kill_a_changed_byte_in_what_was_flushed_last_is_damage_and_nothing_is_lost_r18() {
+    for seed in 60..64 {
+        killed_and_harmed(seed, rot);
+    }
+}
+
+#[test]
+fn kind_2_after_a_kill_the_missing_file_of_what_was_flushed_last_is_damage_and_nothing_is_lost_r18() {
+    for seed in 64..68 {
+        killed_and_harmed(seed, |sim, at, last| sim.members[at].disk.remove_file(&file(last)));
+    }
+}
