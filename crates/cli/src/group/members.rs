@@ -50,6 +50,14 @@ enum Reached {
     All,
 }
 
+/// What came of asking.
+enum Answered {
+    /// The change is committed in the configuration of this number; this member catches up.
+    Learns { learner: u8, number: u64 },
+    /// The group is what is wanted.
+    Done(View),
+}
+
 impl Wanted {
     /// The change to ask for. The file has the addresses of new members.
     fn change(self, group: &Group) -> Result<Change, Failure> {
@@ -157,14 +165,11 @@ fn view(group: &Group, member: &MemberConfig) -> std::io::Result<View> {
 pub(super) fn change(group: &Group, wanted: Wanted, waits: bool) -> Result<(), Failure> {
     let change = wanted.change(group)?;
     let learner = match ask(group, wanted, change)? {
-        (Reached::Learns(learner), view) => {
-            println!(
-                "m{learner} learns: configuration {}; it votes once it has caught up",
-                view.configuration
-            );
+        Answered::Learns { learner, number } => {
+            println!("m{learner} learns: configuration {number}; it votes once it has caught up");
             learner
         }
-        (Reached::All | Reached::Nothing, view) => {
+        Answered::Done(view) => {
             println!("{}", wanted.done(&view));
             return Ok(());
         }
@@ -173,9 +178,9 @@ pub(super) fn change(group: &Group, wanted: Wanted, waits: bool) -> Result<(), F
 }
 
 /// Asks primaries until one has committed the change.
-fn ask(group: &Group, wanted: Wanted, change: Change) -> Result<(Reached, View), Failure> {
+fn ask(group: &Group, wanted: Wanted, change: Change) -> Result<Answered, Failure> {
     let (began, mut said, mut last) = (Instant::now(), false, String::new());
-    let mut is_asked = false;
+    let (mut is_asked, mut is_made, mut refused) = (false, false, None);
     loop {
         if began.elapsed() > PATIENCE {
             let message = format_args!(
@@ -191,12 +196,21 @@ fn ask(group: &Group, wanted: Wanted, change: Change) -> Result<(Reached, View),
         let (at, _) = group.wait_for_primary()?;
         let primary = &group.members()[at];
         match view(group, primary) {
+            Ok(view) if view.primary == Some(primary.number) && !view.committed => {
+                last = format!("configuration {} is not committed yet", view.configuration);
+                std::thread::sleep(LOOK);
+                continue;
+            }
             Ok(view) if view.primary == Some(primary.number) => {
                 let reached = wanted.reached(&view);
                 // Who never was a member has not left, either: the primary says so.
                 let is_leaving = matches!(wanted, Wanted::Remove { .. });
-                if reached != Reached::Nothing && (is_asked || !is_leaving) {
-                    return Ok((reached, view));
+                match reached {
+                    Reached::All if is_asked || !is_leaving => return Ok(Answered::Done(view)),
+                    Reached::Learns(learner) => {
+                        return Ok(Answered::Learns { learner, number: view.configuration });
+                    }
+                    Reached::All | Reached::Nothing => {}
                 }
             }
             Ok(_) => {
@@ -210,12 +224,30 @@ fn ask(group: &Group, wanted: Wanted, change: Change) -> Result<(Reached, View),
                 continue;
             }
         }
-        is_asked = true;
+        if let Some(refused) = refused.take() {
+            return Err(refused);
+        }
+        if is_made {
+            // This primary is a new one, and has not got there yet.
+            std::thread::sleep(LOOK);
+            continue;
+        }
+        let was_asked = std::mem::replace(&mut is_asked, true);
         match client::ask(&primary.client, &group.pass, &Request::Change(change), PATIENCE) {
-            // What it made shows in its members.
-            Ok(Reply::Changed { .. }) => {}
+            Ok(Reply::Changed { number }) => {
+                if let Wanted::Add { member: learner } | Wanted::Replace { new: learner, .. } = wanted {
+                    return Ok(Answered::Learns { learner, number });
+                }
+                // What it made shows in its members.
+                is_made = true;
+            }
             Ok(Reply::NotChanged { what: NotChanged::Refused, why }) => {
-                return Err(Failure::new(Status::Refused, format_args!("m{}: {why}", primary.number)));
+                let failure = Failure::new(Status::Refused, format_args!("m{}: {why}", primary.number));
+                if !was_asked {
+                    return Err(failure);
+                }
+                // It may have been made just now, as it was asked for before.
+                refused = Some(failure);
             }
             Ok(Reply::NotChanged { what: NotChanged::Passes | NotChanged::Unknown, why }) => last = why,
             Ok(other) => last = format!("m{} answered {other:?}", primary.number),

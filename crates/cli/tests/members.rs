@@ -1,0 +1,463 @@
+//! `windlass group add`, `remove`, `replace`, `quorums` and `members` as a user runs them: real processes, killed while the group changes. DESIGN.md
+//! sections 8.11 and 9.3.
+
+use std::fmt::Write as _;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn windlass(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_windlass")).args(args).stdin(Stdio::null()).output().unwrap()
+}
+
+/// The first of five free ports, outside the range from which the system takes ports for outgoing connections.
+fn ports() -> u16 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    for _ in 0..2000 {
+        let next = std::process::id().wrapping_mul(35) + 5 * NEXT.fetch_add(1, Ordering::Relaxed);
+        let port = 10_000 + u16::try_from(next % 20_000).unwrap();
+        if (port..port + 5).all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok()) {
+            return port;
+        }
+    }
+    panic!("no five free ports");
+}
+
+/// How a command ended, and what it said.
+#[derive(Debug)]
+struct Said {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+impl Said {
+    fn of(output: Output) -> Said {
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Said { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+    }
+
+    #[track_caller]
+    fn well(self) -> String {
+        assert_eq!(self.code, Some(0), "{self:?}");
+        self.out
+    }
+
+    #[track_caller]
+    fn refused(self, code: i32, words: &str) {
+        assert!(self.code == Some(code) && self.err.contains(words), "{words}: {self:?}");
+    }
+}
+
+/// A group that begins with three on this machine. Its processes end with it.
+struct Group {
+    _folder: tempfile::TempDir,
+    root: PathBuf,
+    config: String,
+    port: u16,
+    /// By number, from 1 on.
+    members: Vec<Option<Child>>,
+}
+
+impl Group {
+    fn init() -> Group {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("g");
+        let port = ports();
+        let at = root.to_str().unwrap();
+        let words = ["group", "init", "--folder", at, "--ports", &port.to_string(), "--any-filesystem"];
+        Said::of(windlass(&words)).well();
+        let config = root.join("group.toml").to_str().unwrap().to_owned();
+        let group = Group { _folder: folder, root, config, port, members: Vec::new() };
+        group.change_file(|text| text.replace("# segment_bytes = 67108864", "segment_bytes = 65536"));
+        group
+    }
+
+    fn change_file(&self, change: impl FnOnce(String) -> String) {
+        let text = std::fs::read_to_string(&self.config).unwrap();
+        std::fs::write(&self.config, change(text)).unwrap();
+    }
+
+    /// The table of a member that joins, in the file that everybody has.
+    fn announce(&self, number: u16) {
+        let (port, root) = (self.port + number - 1, self.root.display());
+        self.change_file(|text| {
+            format!(
+                "{text}\n[[members]]\nnumber = {number}\njoins = true\ncontrol = \"127.0.0.1:{port}\"\n\
+                 client = \"{root}/m{number}.sock\"\nfolder = \"{root}/m{number}\"\n"
+            )
+        });
+    }
+
+    fn started() -> Group {
+        let mut group = Group::init();
+        for number in 1..=3 {
+            group.start(number);
+        }
+        group.primary();
+        group
+    }
+
+    fn start(&mut self, number: usize) {
+        let lines = std::fs::OpenOptions::new().create(true).append(true).open(self.lines(number)).unwrap();
+        let child = Command::new(env!("CARGO_BIN_EXE_windlass"))
+            .args(["node", "--config", &self.config, "--member", &number.to_string()])
+            .stdin(Stdio::null())
+            .stderr(lines)
+            .spawn()
+            .unwrap();
+        if self.members.len() < number {
+            self.members.resize_with(number, || None);
+        }
+        assert!(self.members[number - 1].replace(child).is_none());
+    }
+
+    fn kill(&mut self, number: usize) {
+        let mut child = self.members[number - 1].take().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    fn lines(&self, number: usize) -> PathBuf {
+        self.root.join(format!("m{number}.log"))
+    }
+
+    fn said(&self, number: usize) -> String {
+        std::fs::read_to_string(self.lines(number)).unwrap_or_default()
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
+        command.args(["group", "--config", &self.config]).args(args).stdin(Stdio::null());
+        command
+    }
+
+    fn group(&self, args: &[&str]) -> Said {
+        Said::of(self.command(args).output().unwrap())
+    }
+
+    /// Waits for a primary; its number.
+    fn primary(&self) -> usize {
+        self.wait(|group| {
+            let status = group.group(&["status", "--json"]).out;
+            let rows: Vec<Value> = status.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+            let leads = rows.iter().find(|row| row["role"] == "primary")?;
+            usize::try_from(leads["member"].as_u64().unwrap()).ok()
+        })
+    }
+
+    fn view(&self, member: Option<usize>) -> Option<Value> {
+        let mut args = vec![String::from("members"), String::from("--json")];
+        args.extend(member.map(|number| format!("--member={number}")));
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        serde_json::from_str(&self.group(&args).out).ok()
+    }
+
+    fn append(&self, text: &[u8]) {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        self.group(&["append", "--file", file.path().to_str().unwrap(), "--quiet"]).well();
+    }
+
+    /// Waits until this member has these records, as it knows the log.
+    fn wait_read(&self, member: usize, want: &[u8]) {
+        let number = member.to_string();
+        self.wait(|group| {
+            let read = group.command(&["read", "--member", &number]).output().unwrap().stdout;
+            (read == want).then_some(())
+        });
+    }
+
+    #[track_caller]
+    fn wait<T>(&self, holds: impl Fn(&Group) -> Option<T>) -> T {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(found) = holds(self) {
+                return found;
+            }
+            let lines: String = (1..=self.members.len()).map(|number| self.said(number)).collect();
+            assert!(Instant::now() < deadline, "{:?}\n{lines}", self.view(None));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        for child in self.members.iter_mut().flatten() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn records(from: u32, to: u32) -> Vec<u8> {
+    let mut text = String::new();
+    for number in from..to {
+        writeln!(text, "record {number} of the input").unwrap();
+    }
+    text.into_bytes()
+}
+
+fn voters(view: &Value) -> Vec<u64> {
+    let members = view["members"].as_array().unwrap().iter();
+    members.filter(|m| m["standing"] == "voter").map(|m| m["member"].as_u64().unwrap()).collect()
+}
+
+#[test]
+fn a_fourth_member_is_added_the_primary_leaves_and_each_says_so() {
+    let mut group = Group::started();
+    group.append(&records(0, 3000));
+    group.announce(4);
+    group.start(4);
+    group.wait(|group| group.said(4).contains("`windlass group add 4`, or `replace`").then_some(()));
+    let lone = group.group(&["members", "--member", "4"]).well();
+    assert!(lone.contains("m4 knows of no configuration: it waits to be added"), "{lone}");
+
+    let added = group.group(&["add", "4"]).well();
+    let lines: Vec<&str> = added.lines().collect();
+    assert_eq!(
+        lines,
+        [
+            "m4 learns: configuration 1; it votes once it has caught up",
+            "m4 votes: configuration 2 of m1, m2, m3, m4"
+        ]
+    );
+    // Whoever asks again is told how it is.
+    assert_eq!(group.group(&["add", "4"]).well(), "m4 votes: configuration 2 of m1, m2, m3, m4\n");
+    group.wait_read(4, &records(0, 3000));
+
+    let first = group.primary();
+    let left = group.group(&["remove", &first.to_string()]).well();
+    assert!(left.starts_with(&format!("m{first} has left: configuration 3 of ")), "{left}");
+    let told = "this member has left the group with configuration 3: stop it; its folder can be removed";
+    group.wait(|group| group.said(first).contains(told).then_some(()));
+    group.wait(|group| (group.primary() != first).then_some(()));
+    group.kill(first);
+    group.append(&records(3000, 4000));
+    let table = group.group(&["members"]).well();
+    assert!(table.contains("configuration 3, as m") && table.contains("of 3 voters 2 hold"), "{table}");
+    assert!(!table.contains(&format!("\nm{first} ")), "{table}");
+
+    // All end, and come back with the file, which still has the one that has left.
+    let others: Vec<usize> = (1..=4).filter(|number| *number != first).collect();
+    for number in &others {
+        group.kill(*number);
+    }
+    for number in &others {
+        group.start(*number);
+    }
+    group.append(&records(4000, 4500));
+    for number in &others {
+        group.wait_read(*number, &records(0, 4500));
+    }
+    // The new one counts as any other: it leads, and with one of the others away it is one of the two that commit.
+    group.wait(|group| (group.group(&["hand-over", "--to", "4"]).code == Some(0)).then_some(()));
+    group.kill(others[0]);
+    group.append(&records(4500, 5000));
+    group.wait_read(4, &records(0, 5000));
+}
+
+/// Kind 55: whoever lost its disk does not come back under its number; a new member takes its place. The primary is killed while the new one learns, and records are
+/// appended all the while.
+#[test]
+fn kind_55_a_member_whose_disk_was_emptied_is_replaced_under_load_with_a_kill_of_the_primary() {
+    let mut group = Group::started();
+    let mut append = group
+        .command(&["append", "--file", "-", "--in-flight", "64"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = append.stdin.take().unwrap();
+    let feeding = std::thread::spawn(move || {
+        for block in 0..100 {
+            input.write_all(&records(block * 100, block * 100 + 100)).unwrap();
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    });
+    let mut ranges = append.stdout.take().unwrap();
+    let acknowledged = std::thread::spawn(move || {
+        let mut text = String::new();
+        ranges.read_to_string(&mut text).unwrap();
+        text.lines().count()
+    });
+    std::thread::sleep(Duration::from_millis(200));
+    let first = group.primary();
+    let lost = first % 3 + 1;
+    group.kill(lost);
+    std::fs::remove_dir_all(group.root.join(format!("m{lost}"))).unwrap();
+    group.announce(4);
+    group.start(4);
+    let mut replace = group
+        .command(&["replace", &lost.to_string(), "4"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(replace.stdout.take().unwrap());
+    let mut line = String::new();
+    said.read_line(&mut line).unwrap();
+    assert_eq!(line, "m4 learns: configuration 1; it votes once it has caught up\n");
+    // With one of three voters gone, and one killed, nobody can lead until that one is back.
+    group.kill(first);
+    std::thread::sleep(Duration::from_millis(100));
+    group.start(first);
+    line.clear();
+    said.read_to_string(&mut line).unwrap();
+    let replaced = Said::of(replace.wait_with_output().unwrap());
+    assert!(replaced.code == Some(0) && line.starts_with("m4 votes in the place of m"), "{line}{replaced:?}");
+    feeding.join().unwrap();
+    let appended = Said::of(append.wait_with_output().unwrap());
+    assert_eq!(appended.code, Some(0), "{appended:?}");
+    assert_eq!(acknowledged.join().unwrap(), 10_000);
+
+    let want = records(0, 10_000);
+    let read = group.command(&["read"]).output().unwrap().stdout;
+    assert!(read == want, "{} of {} bytes", read.len(), want.len());
+    group.wait_read(4, &want);
+    let view = group.view(None).unwrap();
+    let expected: Vec<u64> = (1..=4).filter(|number| *number != lost as u64).collect();
+    assert_eq!((voters(&view), &view["committed"]), (expected, &Value::from(true)), "{view}");
+}
+
+#[test]
+fn a_member_that_joins_is_killed_at_many_moments_and_votes_in_the_end() {
+    let mut group = Group::started();
+    let want = records(0, 20_000);
+    group.append(&want);
+    group.announce(4);
+    // Before anybody knows of it.
+    group.start(4);
+    std::thread::sleep(Duration::from_millis(60));
+    group.kill(4);
+    group.start(4);
+    group.group(&["add", "4", "--no-wait"]).well();
+    for round in 0..12 {
+        std::thread::sleep(Duration::from_millis(13 * round));
+        group.kill(4);
+        if round % 3 == 2 {
+            // The primary that added it is not the one that makes it a voter.
+            let primary = group.primary();
+            group.kill(primary);
+            group.start(primary);
+        }
+        group.start(4);
+    }
+    group.wait(|group| {
+        let view = group.view(None)?;
+        (voters(&view) == [1, 2, 3, 4] && view["committed"] == true).then_some(())
+    });
+    group.wait_read(4, &want);
+    group.append(&records(20_000, 20_100));
+    group.wait_read(4, &records(0, 20_100));
+    // Once more, as a member that votes.
+    group.kill(4);
+    group.start(4);
+    group.append(&records(20_100, 20_200));
+    group.wait_read(4, &records(0, 20_200));
+}
+
+#[test]
+fn each_wrong_use_is_refused_with_what_to_do() {
+    let mut group = Group::started();
+    group.append(&records(0, 10));
+    group.group(&["add", "4"]).refused(64, "the group's file has no member 4: add its table");
+    group.group(&["add", "2"]).refused(64, "give the new member its own [[members]] table");
+    group.group(&["remove", "9"]).refused(3, "m9 is no member of configuration 0");
+    group.group(&["quorums", "--write", "1", "--takeover", "2"]).refused(3, "make them 4 together at least");
+    group.group(&["quorums", "--write", "2"]).refused(64, "--takeover");
+    group.announce(4);
+    group.announce(5);
+    group.group(&["replace", "9", "4"]).refused(3, "m9 is no member of configuration 0");
+    // One that never comes is a member all the same, until it is taken back; its number is gone with it.
+    group.group(&["add", "4", "--no-wait"]).well();
+    group.group(&["add", "5"]).refused(3, "m4 is still catching up: wait until it votes, or remove it");
+    let taken = group.group(&["remove", "4"]).well();
+    assert_eq!(taken, "m4 has left: configuration 2 of m1, m2, m3\n");
+    group.group(&["remove", "4"]).refused(3, "m4 is no member of configuration 2");
+    group
+        .group(&["add", "4"])
+        .refused(3, "m4 was given before: a number belongs to one disk for ever; take 5 or above");
+    let made = group.group(&["quorums", "--write", "3", "--takeover", "1"]).well();
+    assert_eq!(
+        made,
+        "3 of 3 hold what is committed, and 1 promise before one leads: configuration 3 of m1, m2, m3\n"
+    );
+    group.append(&records(10, 20));
+    let made = group.group(&["quorums", "--majority"]).well();
+    assert!(made.contains("configuration 4 of m1, m2, m3"), "{made}");
+    // The last two can't spare each other.
+    let primary = group.primary();
+    for number in (1..=3).filter(|number| *number != primary) {
+        group.kill(number);
+    }
+    group.wait(|group| {
+        let out = group.group(&["status"]);
+        (out.code == Some(5) && out.err.contains("2 of m1, m2, m3 have to run")).then_some(())
+    });
+}
+
+#[test]
+fn a_folder_or_a_file_that_does_not_fit_the_group_is_refused() {
+    let group = Group::init();
+    let node = |number: &str| Said::of(windlass(&["node", "--config", &group.config, "--member", number]));
+    // Sizes of quorums that are half there, or miss each other.
+    let original = std::fs::read_to_string(&group.config).unwrap();
+    let with = |lines: &str| group.change_file(|_| format!("{lines}\n{original}"));
+    with("write_quorum = 2");
+    node("1").refused(64, "takeover_quorum is not: give both");
+    group.group(&["status"]).refused(64, "takeover_quorum is not: give both");
+    with("write_quorum = 1\ntakeover_quorum = 2");
+    node("1")
+        .refused(64, "make them 4 together at least, such as a write quorum of 1 and a takeover quorum of 3");
+    // Sizes that the group was not founded with.
+    with("write_quorum = 3\ntakeover_quorum = 1");
+    let mut first = group_node(&group, 1);
+    wait_for(&group.root.join("m1.sock"));
+    first.kill().unwrap();
+    first.wait().unwrap();
+    with("");
+    node("1").refused(
+        3,
+        "has the members m1, m2, m3 (write quorum 3, takeover quorum 1) and the options say m1, m2, m3",
+    );
+    // One that was founded as if the group began with it, and is to join.
+    group.change_file(|_| original.clone());
+    group.announce(4);
+    group.change_file(|text| text.replace("joins = true\n", ""));
+    std::fs::remove_file(group.root.join("m1.sock")).unwrap();
+    let mut founded = group_node(&group, 4);
+    wait_for(&group.root.join("m4.sock"));
+    founded.kill().unwrap();
+    founded.wait().unwrap();
+    group.change_file(|_| original.clone());
+    group.announce(4);
+    node("4").refused(3, "remove the folder, and start the member again");
+}
+
+/// A member's process, for a test that ends it by itself.
+fn group_node(group: &Group, number: u8) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_windlass"))
+        .args(["node", "--config", &group.config, "--member", &number.to_string()])
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+fn wait_for(file: &Path) {
+    let deadline = Instant::now() + PATIENCE;
+    while !file.exists() {
+        assert!(Instant::now() < deadline, "{} is not made", file.display());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
