@@ -145,6 +145,7 @@ pub struct TestDisk {
     state: Arc<Mutex<State>>,
     held: Arc<(Mutex<bool>, Condvar)>,
     before_sync_folder: Arc<Mutex<Option<Meanwhile>>>,
+    before_read: Arc<Mutex<Option<Meanwhile>>>,
 }
 
 /// What others do at a certain moment.
@@ -177,6 +178,7 @@ impl TestDisk {
             inside: String::new(),
             held: Arc::default(),
             before_sync_folder: Arc::default(),
+            before_read: Arc::default(),
             state: Arc::new(Mutex::new(State {
                 durable_names: names.clone(),
                 names,
@@ -245,6 +247,12 @@ impl TestDisk {
     /// Has this happen, once, just before the next [`Disk::sync_folder`] makes names durable.
     pub fn before_sync_folder(&self, meanwhile: impl FnOnce() + Send + 'static) {
         let mut place = self.before_sync_folder.lock().unwrap_or_else(PoisonError::into_inner);
+        *place = Some(Box::new(meanwhile));
+    }
+
+    /// Has this happen, once, just before the next [`DiskFile::read_at`] reads.
+    pub fn before_read(&self, meanwhile: impl FnOnce() + Send + 'static) {
+        let mut place = self.before_read.lock().unwrap_or_else(PoisonError::into_inner);
         *place = Some(Box::new(meanwhile));
     }
 
@@ -681,6 +689,10 @@ impl DiskFile for TestFile {
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Errno> {
+        let meanwhile = self.disk.before_read.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(meanwhile) = meanwhile {
+            meanwhile();
+        }
         let mut state = self.disk.state();
         state.call(Call::Read).map_err(|failure| failure.errno())?;
         super::read_whole(buffer, offset, |piece, at| state.pread(self.number, piece, at))

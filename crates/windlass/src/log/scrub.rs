@@ -27,12 +27,14 @@ pub(crate) struct LoneScrub {
 #[derive(Debug)]
 struct State {
     pace: Pace,
+    /// Somebody reads the next piece, without the lock: the medium may take its time.
+    is_reading: bool,
     damage: Vec<Damage>,
 }
 
 impl LoneScrub {
     pub(crate) fn new(bytes_per_second: u64) -> LoneScrub {
-        let state = State { pace: Pace::new(bytes_per_second), damage: Vec::new() };
+        let state = State { pace: Pace::new(bytes_per_second), is_reading: false, damage: Vec::new() };
         LoneScrub { state: Mutex::new(state), stop: Mutex::new(false), stopped: Condvar::new() }
     }
 
@@ -56,10 +58,20 @@ impl Shared {
             return false;
         }
         let now = nanos(self.clock.now());
+        let (place, bytes_max) = {
+            let mut state = locked(&self.scrub.state);
+            if state.is_reading {
+                return false;
+            }
+            let Some(next) = state.pace.next(now, self.media.trimmed()) else { return false };
+            state.is_reading = true;
+            next
+        };
+        let scrubbed = self.media.scrub(place, bytes_max);
         let mut state = locked(&self.scrub.state);
-        let Some((place, bytes_max)) = state.pace.next(now, self.media.trimmed()) else { return false };
+        state.is_reading = false;
         let meters = &self.meters.scrub;
-        match self.media.scrub(place, bytes_max) {
+        match scrubbed {
             Ok(Scrubbed::Whole { next, bytes }) => {
                 meters.bytes.add(bytes);
                 state.pace.read(now, next, bytes);
@@ -183,6 +195,23 @@ mod tests {
             clock.0.fetch_add(100_000_000, Ordering::Relaxed);
         }
         panic!("no pass ends: {:?}", log.metrics().scrub);
+    }
+
+    #[test]
+    fn nobody_who_asks_for_damage_waits_for_the_medium() {
+        let (disk, clock) = (TestDisk::new(), Hand::default());
+        let (log, _) = filled(&disk, &clock);
+        let asked = Arc::new(Mutex::new(None));
+        let (here, there) = (log.clone(), Arc::clone(&asked));
+        disk.before_read(move || {
+            let is_free = here.shared.scrub.state.try_lock().is_ok();
+            // Nor does another one read the same piece meanwhile.
+            *locked(&there) = Some((is_free, here.step_scrub()));
+        });
+        clock.0.fetch_add(1_000_000_000, Ordering::Relaxed);
+        assert!(log.step_scrub());
+        assert_eq!(*locked(&asked), Some((true, false)));
+        assert!(log.damage().is_empty());
     }
 
     #[test]
