@@ -199,6 +199,8 @@ pub enum Command {
         token: Token,
         /// Where to stop.
         to: Lsn,
+        /// Whether the primary has sent all of it. Else it is what lies in place from before, behind damage: where that ends is what is asked.
+        sent: bool,
     },
     /// Write the acknowledgement slot at the primary. At most one is unanswered at any time. Answer:
     /// [`crate::Input::AcknowledgeDone`].

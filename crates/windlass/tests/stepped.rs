@@ -185,6 +185,21 @@ struct Sim {
     held: Option<usize>,
     /// Nobody appends.
     is_idle: bool,
+    lines: Lines,
+}
+
+/// What the members have logged.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<String>>>);
+
+impl slog::Drain for Lines {
+    type Ok = ();
+    type Err = slog::Never;
+
+    fn log(&self, record: &slog::Record<'_>, _: &slog::OwnedKVList) -> Result<(), slog::Never> {
+        self.0.lock().unwrap().push(record.msg().to_string());
+        Ok(())
+    }
 }
 
 fn surroundings(boot: u8, incarnation: u64) -> Surroundings {
@@ -250,6 +265,7 @@ impl Sim {
             stopped: Vec::new(),
             held: None,
             is_idle: false,
+            lines: Lines::default(),
         };
         for at in 0..MEMBERS {
             sim.open(at, 1);
@@ -299,7 +315,7 @@ impl Sim {
             reservation_limit: Duration::from_secs(5),
             full_disk_limit: Duration::from_secs(1),
             scrub_bytes_per_second: 1 << 20,
-            logger: slog::Logger::root(slog::Discard, slog::o!()),
+            logger: slog::Logger::root(self.lines.clone(), slog::o!()),
         };
         self.members[at].driver = Some(Driver::new(parts, options).unwrap());
         self.net.lock().unwrap().join(id, identity);

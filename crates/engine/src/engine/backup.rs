@@ -252,12 +252,12 @@ impl Engine {
             following.behind_from.get_or_insert(tail);
             following.parse = Some((token, to));
             following.parse_is_behind = true;
-            self.core.push(Command::Parse { token, to });
+            self.core.push(Command::Parse { token, to, sent: false });
         }
         if following.parse.is_none() && following.arrived > following.looked {
             let (token, to) = (self.core.token(), following.arrived);
             following.parse = Some((token, to));
-            self.core.push(Command::Parse { token, to });
+            self.core.push(Command::Parse { token, to, sent: true });
         }
         // Bytes that never come to parse were misplaced on their way: have them sent again.
         if following.behind_since.is_some_and(|since| now >= since + resync_after) {

@@ -151,7 +151,7 @@ where
                 deadline_ns: now + SESSION_NS,
             }),
             Command::Ungrant { session, below } => self.ungrant(session, below),
-            Command::Parse { token, to } => self.parse(token, to),
+            Command::Parse { token, to, sent } => self.parse(token, to, sent),
             Command::Acknowledge { primary, acknowledgement } => {
                 self.group_meters.acknowledgements.add(1);
                 let session = acknowledgement.session;
@@ -482,13 +482,15 @@ where
         self.local.release_cold();
     }
 
-    fn parse(&mut self, token: Token, to: Lsn) {
+    fn parse(&mut self, token: Token, to: Lsn, sent: bool) {
         match self.scan(Some(to)) {
             Ok(scanned) => {
                 self.group_meters.parses.add(1);
                 self.group_meters.parsed_records.add(scanned.records);
                 self.parsed_unflushed += scanned.records;
-                self.note_unsound(to, &scanned);
+                if sent {
+                    self.note_unsound(to, &scanned);
+                }
                 self.inputs.push_back(Input::Parsed { token, valid_tail: scanned.valid_tail });
             }
             Err(error) => self.unreadable(&error),
