@@ -270,8 +270,10 @@ impl Engine {
         let known = newest.number();
         // Who says so has a configuration that is committed. It may be the one that this member has, and does not know to be; or this member was
         // founded with others than the group was.
-        let is_out = newest.member(self.core.me()).is_none() && !newest.is_unknown();
-        let is_told = number > known || number == known && (is_out || known == 0 && !newest.is_unknown());
+        let me = self.core.me();
+        let is_out = newest.member(me).is_none() && me <= newest.highest() && !newest.is_unknown();
+        let is_founded_otherwise = known == 0 && newest.member(me).is_some();
+        let is_told = number > known || number == known && (is_out || is_founded_otherwise);
         if is_told && self.tenure.is_none() && self.left != Some(number) {
             self.left = Some(number);
             self.abandon_candidacy();
