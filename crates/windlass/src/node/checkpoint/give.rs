@@ -39,7 +39,7 @@ pub(crate) struct Giver {
 }
 
 /// A frame to be written, and whether it takes a credit.
-struct Ready {
+pub(super) struct Ready {
     bytes: Vec<u8>,
     is_chunk: bool,
 }
@@ -61,12 +61,7 @@ impl Giver {
             let _ = timeout(SILENCE, stream.shutdown()).await;
             return;
         }
-        let credits = Semaphore::new(CREDITS);
-        let (reading, writing) = stream.into_split();
-        tokio::select! {
-            () = hear(reading, &credits) => {}
-            () = write(writing, ready, &credits) => {}
-        }
+        pass_on(stream, ready).await;
     }
 
     /// Starts the thread that calls the application.
@@ -177,7 +172,7 @@ struct Stream<'a> {
 impl Stream<'_> {
     /// Waits for room. `false`: the taker is gone.
     fn send(&mut self, frame: &Frame) -> bool {
-        let ready = Ready { bytes: frame.encode(self.sequence), is_chunk: matches!(frame, Frame::Chunk(_)) };
+        let ready = ready(frame, self.sequence);
         self.sequence += 1;
         self.frames.blocking_send(ready).is_ok()
     }
@@ -188,6 +183,21 @@ fn read_chunk(content: &mut (dyn Read + Send)) -> std::io::Result<Vec<u8>> {
     let mut chunk = Vec::with_capacity(CHECKPOINT_CHUNK_BYTES_MAX);
     content.take(CHECKPOINT_CHUNK_BYTES_MAX as u64).read_to_end(&mut chunk)?;
     Ok(chunk)
+}
+
+/// Writes what is ready to a taker, for its credits, until it leaves.
+pub(super) async fn pass_on(stream: TcpStream, ready: mpsc::Receiver<Ready>) {
+    let credits = Semaphore::new(CREDITS);
+    let (reading, writing) = stream.into_split();
+    tokio::select! {
+        () = hear(reading, &credits) => {}
+        () = write(writing, ready, &credits) => {}
+    }
+}
+
+/// A frame as it is written, under this number.
+pub(super) fn ready(frame: &Frame, sequence: u64) -> Ready {
+    Ready { bytes: frame.encode(sequence), is_chunk: matches!(frame, Frame::Chunk(_)) }
 }
 
 /// Counts what the taker has taken, until it leaves, falls silent, or says what no taker says.

@@ -406,3 +406,7 @@ async fn answer(mut writing: OwnedWriteHalf, mut taken: mpsc::Receiver<()>) {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "stream_tests.rs"]
+mod tests;
