@@ -584,9 +584,8 @@ fn a_lost_superblock_is_never_made_anew_kind_11() {
     let good = std::fs::read(&superblock).unwrap();
     let mut bad = good.clone();
     // Both copies.
-    let half = bad.len() / 2;
     bad[200] ^= 1;
-    bad[half + 200] ^= 1;
+    bad[(64 << 10) + 200] ^= 1;
     std::fs::write(&superblock, &bad).unwrap();
     place.fails(&["verify", "LOG"], b"", DAMAGE);
     place.fails(&["append", "LOG", "--file", "-"], b"x\n", DAMAGE);
