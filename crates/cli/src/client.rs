@@ -76,6 +76,8 @@ pub(crate) enum Request {
     Members,
     /// As primary: change the group; answered once the configuration is committed.
     Change(Change),
+    /// Lead with what is left; answered once the word is taken, not once it leads.
+    AcceptLoss,
 }
 
 /// What a member answers.
@@ -126,6 +128,11 @@ pub(crate) enum Reply {
     Closed,
     /// The tenure was given up in the other member's favour.
     HandedOver,
+    /// The member goes on with what is left, and gives up what it lacks itself: `[from, to)`, to `u64::MAX` if nobody can tell where it ends.
+    LossAccepted {
+        from: u64,
+        to: u64,
+    },
     Members(View),
     /// The change is committed, in the configuration of this number.
     Changed {
@@ -233,6 +240,7 @@ impl Request {
             Request::HandOver { to } => put(into, 6, &[u64::from(*to)], &[]),
             Request::Prove { log_id, proof } => put(into, 7, &[], &[&log_id.0[..], proof].concat()),
             Request::Members => put(into, 8, &[], &[]),
+            Request::AcceptLoss => put(into, 10, &[], &[]),
             Request::Change(change) => {
                 let (fields, address) = change_fields(change);
                 let address = address.map(|address| address.to_string()).unwrap_or_default();
@@ -272,6 +280,7 @@ impl Request {
                 };
                 Request::Change(change_of(fields, address)?)
             }
+            10 if body.is_empty() => Request::AcceptLoss,
             _ => return None,
         })
     }
@@ -331,6 +340,7 @@ impl Reply {
                 put(into, 14, &[], &json);
             }
             Reply::Changed { number } => put(into, 15, &[*number], &[]),
+            Reply::LossAccepted { from, to } => put(into, 17, &[*from, *to], &[]),
             Reply::NotChanged { what, why } => put(into, 16, &[*what as u64], short(why)),
         }
     }
@@ -376,6 +386,10 @@ impl Reply {
                 let kinds = [NotChanged::Refused, NotChanged::Passes, NotChanged::Unknown];
                 let what = kinds.into_iter().find(|kind| *kind as u64 == what)?;
                 Reply::NotChanged { what, why: text(why) }
+            }
+            17 => {
+                let ([from, to], []) = take(body)? else { return None };
+                Reply::LossAccepted { from, to }
             }
             _ => return None,
         })
@@ -588,6 +602,7 @@ mod tests {
             Request::HandOver { to: 255 },
             Request::Prove { log_id: LogId([1; 16]), proof: [2; PROOF_BYTES] },
             Request::Members,
+            Request::AcceptLoss,
             Request::Change(Change::Add { member: MemberId(4), address: None }),
             Request::Change(Change::Add {
                 member: MemberId(255),
@@ -649,6 +664,7 @@ mod tests {
             Reply::ReadEnd,
             Reply::Closed,
             Reply::HandedOver,
+            Reply::LossAccepted { from: 4096, to: u64::MAX },
             Reply::Members(view),
             Reply::Changed { number: 9 },
             Reply::NotChanged { what: NotChanged::Refused, why: "no".into() },

@@ -310,6 +310,17 @@ pub enum Event {
         /// The number of that configuration.
         configuration: u64,
     },
+    /// An operator has this member lead with what is left ([`crate::Input::AcceptLoss`]): it campaigns.
+    LossAccepted {
+        /// What this member may have acknowledged and gives up: from the end of its log to its mark. Empty if it lacks nothing; ends at `u64::MAX` if
+        /// nobody can tell where.
+        lost: LsnRange,
+    },
+    /// An operator's word was not taken.
+    LossNotAccepted {
+        /// Why.
+        reason: LossError,
+    },
     /// A takeover can't choose a log from those who answered; it goes on trying.
     Undecided {
         /// The candidate's epoch.
@@ -401,6 +412,22 @@ pub enum Refusal {
     },
 }
 
+/// Why an operator's word to lead with what is left is not taken.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
+pub enum LossError {
+    /// Somebody leads, or this member follows: nothing has to be given up.
+    #[error("a primary leads: nothing is lost, and what a member lacks it gets from there")]
+    Led,
+    /// This process has published as durable what its log has lost since.
+    #[error(
+        "this process has shown its readers what its log has lost since: restart the member, then ask again"
+    )]
+    Published,
+    /// This member has no vote.
+    #[error("this member has no vote in the group: ask one that has")]
+    NoVoter,
+}
+
 /// Why a choice could not be made.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 pub enum Undecided {
@@ -410,11 +437,13 @@ pub enum Undecided {
     )]
     MemoryLost,
     /// A member has lost bytes that it may have acknowledged, and no log among those that answered reaches them.
-    #[error("{member} has lost bytes below {mark} that it may have acknowledged: wait for more members")]
+    #[error("{member} has lost what it may have acknowledged {}: wait for more members", Lost(*from, *mark))]
     MarkNotReached {
         /// Who.
         member: MemberId,
-        /// What it may have acknowledged.
+        /// Where its log ends.
+        from: Lsn,
+        /// What it may have acknowledged ends here; `u64::MAX`: nobody can tell where.
         mark: Lsn,
     },
     /// A member knows of a commit that no log among those that answered holds.
@@ -427,17 +456,26 @@ pub enum Undecided {
     },
     /// All members have answered, and a member may have acknowledged what no log among them reaches: nobody else can come who has it.
     #[error(
-        "all members have answered, and {member} has lost what no log among them is known to hold: restore the folder of a member from a copy, or salvage what its folder holds"
+        "all members have answered, and {member} has lost what no log among them is known to hold, and it may have acknowledged, {}: restore the folder of a member from a copy; or accept the loss at the member that is to lead (`windlass group accept-loss`)", Lost(*from, *mark)
     )]
     Lost {
         /// Who.
         member: MemberId,
+        /// Where its log ends.
+        from: Lsn,
+        /// What it may have acknowledged ends here; `u64::MAX`: nobody can tell where.
+        mark: Lsn,
     },
     /// This member lacks what it may have acknowledged, and hears no primary: it does not lead, and can't be repaired until another member does.
     #[error(
-        "this member is damaged and hears no primary that could repair it: start the other members; where all are damaged, restore the folder of one from a copy, or salvage what they hold"
+        "this member has lost what it may have acknowledged {}, and hears no primary that could send it again: start the other members; where all are damaged, restore the folder of one from a copy, or accept the loss at the one that is to lead (`windlass group accept-loss`)", Lost(*from, *mark)
     )]
-    Damaged,
+    Damaged {
+        /// Where its log ends.
+        from: Lsn,
+        /// What it may have acknowledged ends here; `u64::MAX`: nobody can tell where.
+        mark: Lsn,
+    },
     /// The chosen log has a configuration of which too few have promised.
     #[error(
         "the best log has configuration {number}, of which {promised} voters have promised and {needed} must: wait for more members"
@@ -463,6 +501,18 @@ pub enum Undecided {
     /// The chosen log's history holds as many epochs as it can.
     #[error("the log's history is full: trim the log on the member that leads next, then suspect again")]
     HistoryFull,
+}
+
+/// What a member has lost, for people.
+struct Lost(Lsn, Lsn);
+
+impl core::fmt::Display for Lost {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self.1 {
+            Lsn(u64::MAX) => write!(f, "from LSN {} on, nobody can tell how far", self.0),
+            to => write!(f, "from LSN {} to {to}", self.0),
+        }
+    }
 }
 
 /// Why a tenure, or this engine, ends.

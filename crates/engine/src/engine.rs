@@ -34,7 +34,7 @@ use self::members::Told;
 use self::peer::Peer;
 use self::snapshot::Reset;
 pub use self::snapshot::{SnapshotNeed, SnapshotState};
-use self::takeover::{Candidacy, Suspicion};
+use self::takeover::{Accepted, Candidacy, Suspicion};
 use self::tenure::{Sealing, Tenure};
 use self::work::{Offer, Request, Work};
 
@@ -65,7 +65,8 @@ pub struct Engine {
     // Between them.
     suspicion: Suspicion,
     candidacy: Option<Candidacy>,
-    accept_memory_loss: bool,
+    /// What an operator has accepted for the next choice.
+    accepted: Accepted,
     undecided_said: Option<(Epoch, Undecided)>,
     /// What was told of the newest configuration.
     configuration_told: Told,
@@ -170,7 +171,7 @@ impl Engine {
             sealing: None,
             suspicion: Suspicion::new(now),
             candidacy: None,
-            accept_memory_loss: false,
+            accepted: Accepted::Nothing,
             undecided_said: None,
             configuration_told,
             left: None,
@@ -362,9 +363,10 @@ impl Engine {
             Input::Handover { to } => self.hand_over(to),
             Input::Resign { reason } => self.step_down(reason),
             Input::AcceptMemoryLoss => {
-                self.accept_memory_loss = true;
+                self.accepted = self.accepted.max(Accepted::Memory);
                 self.candidacy_flushed();
             }
+            Input::AcceptLoss => self.accept_loss(),
         }
     }
 

@@ -235,4 +235,8 @@ pub enum Input {
     /// An operator's word that the members which lost memory may count for this candidate's choice. Acknowledged
     /// appends at level `Replicated` may be lost by it.
     AcceptMemoryLoss,
+    /// An operator's word that this member may lead with what is left: from the best log among a takeover quorum that answers, though some of them may have
+    /// acknowledged more. What this member itself lacks by damage it gives up. **Acknowledged appends may be lost by it**, at any level. Holds
+    /// until somebody leads, or this process ends. Answered by [`crate::Event::LossAccepted`] or [`crate::Event::LossNotAccepted`].
+    AcceptLoss,
 }

@@ -67,6 +67,8 @@ scenarios! {
     r16_a_primary_seals_before_it_promises
     r17_a_history_without_bytes_ranks_nothing
     r18_damage_found_while_windows_are_granted
+    r18_a_loss_accepted_ends_with_a_primary
+    r18_a_loss_is_accepted_by_an_operator
     r18_a_damaged_member_neither_leads_nor_counts
     r18_a_valid_log_is_not_taken_for_an_acknowledgement
     r18_what_is_whole_behind_damage_is_not_sent_again

@@ -2,6 +2,7 @@
 //!
 //! A member is reached through the Unix socket that the group's file names, so this works on the machine where the member runs.
 
+mod accept_loss;
 mod append;
 mod init;
 mod members;
@@ -137,6 +138,16 @@ enum Command {
         #[arg(long, value_name = "N", requires = "write")]
         takeover: Option<u8>,
     },
+    /// Have a member lead with what is left, where no log can be chosen any more because too much was lost: ACKNOWLEDGED RECORDS MAY BE LOST by
+    /// it. The members say in their lines when that is so and what is missing; make copies of their folders first
+    AcceptLoss {
+        /// The member that is to lead; the best log among those that answer it goes on
+        #[arg(long, value_name = "N")]
+        member: u8,
+        /// That acknowledged records may be lost
+        #[arg(long, required = true)]
+        yes: bool,
+    },
     /// Make another member the primary, without waiting for suspicion
     HandOver {
         /// The member that is to lead
@@ -194,6 +205,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             };
             members::change(&group()?, Wanted::Quorums { quorums }, false)
         }
+        Command::AcceptLoss { member, yes: _ } => accept_loss::run(&group()?, *member),
         Command::HandOver { to } => hand_over(&group()?, *to),
     }
 }

@@ -57,6 +57,7 @@ enum Next {
     Barrier,
     Read { from: Lsn, to: Lsn },
     HandOver { to: MemberId },
+    AcceptLoss,
     Change(Change),
 }
 
@@ -151,6 +152,7 @@ impl Service {
                     Next::Answer(view.unwrap_or_else(gone))
                 }
                 Some(Request::Change(change)) => Next::Change(change),
+                Some(Request::AcceptLoss) => Next::AcceptLoss,
                 Some(Request::Close) => return true,
                 Some(Request::Prove { .. }) | None => {
                     warn!(self.logger, "a client sent what is no request; its connection is closed");
@@ -255,6 +257,7 @@ impl Service {
             }
             Next::HandOver { to } => self.hand_over(to).unwrap_or_else(gone).encode(encoded),
             Next::Change(change) => self.change(change).unwrap_or_else(gone).encode(encoded),
+            Next::AcceptLoss => self.accept_loss().unwrap_or_else(gone).encode(encoded),
         }
         Ok(())
     }
@@ -291,6 +294,40 @@ impl Service {
                 ) => {}
                 None => {
                     let why = format!("{to} has not taken over within {} s", HANDOVER_PATIENCE.as_secs());
+                    return Some(Reply::Failed { why });
+                }
+            }
+        }
+    }
+
+    /// Has this member lead with what is left; answers once it has taken the word.
+    fn accept_loss(&self) -> Option<Reply> {
+        let node = self.node.upgrade()?;
+        let mut events = node.events();
+        node.accept_loss();
+        drop(node);
+        let deadline = Instant::now() + HANDOVER_PATIENCE;
+        loop {
+            match events.next_blocking(Some(deadline)) {
+                Some(NodeEvent::Group(Event::LossAccepted { lost })) => {
+                    return Some(Reply::LossAccepted { from: lost.start.0, to: lost.end.0 });
+                }
+                Some(NodeEvent::Group(Event::LossNotAccepted { reason })) => {
+                    return Some(Reply::Failed { why: reason.to_string() });
+                }
+                Some(NodeEvent::Ended) => return None,
+                Some(
+                    NodeEvent::Role { .. }
+                    | NodeEvent::SteppedDown { .. }
+                    | NodeEvent::Excluded { .. }
+                    | NodeEvent::Damaged { .. }
+                    | NodeEvent::Repaired { .. }
+                    | NodeEvent::CheckpointTaken { .. }
+                    | NodeEvent::CheckpointFailed { .. }
+                    | NodeEvent::Group(_),
+                ) => {}
+                None => {
+                    let why = format!("this member did not answer within {} s", HANDOVER_PATIENCE.as_secs());
                     return Some(Reply::Failed { why });
                 }
             }

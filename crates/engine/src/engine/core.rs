@@ -381,6 +381,26 @@ impl Core {
         token
     }
 
+    /// What this member lacks of what it may have acknowledged is given up, by an operator's word. Whether there was something: then its log is to be cut
+    /// where it ends now ([`Core::save_with_cut`]), for behind that whole records may follow.
+    pub(super) fn give_up_lost(&mut self) -> bool {
+        self.durable_known = self.durable_known.min(self.log.tail);
+        if !self.damaged() {
+            return false;
+        }
+        self.state.mark = self.log.persisted;
+        (self.damage, self.is_placed_unseen) = (None, false);
+        self.whole_behind.clear();
+        true
+    }
+
+    /// Saves the state with a cut at the tail, from where on its history has a new epoch.
+    pub(super) fn save_with_cut(&mut self) -> Token {
+        let (token, at, state) = (self.token(), self.log.tail, self.saved_state());
+        self.push(Command::Cut { token, at, state });
+        token
+    }
+
     /// Publishes watermarks learned from a primary, clamped to what this member holds.
     pub(super) fn learn(&mut self, replicated: Lsn, durable: Lsn) {
         self.durable_known = self.durable_known.max(durable);

@@ -21,6 +21,7 @@ mod lead;
 mod repair;
 mod suspect;
 
+pub(super) use collect::Accepted;
 pub(super) use suspect::Suspicion;
 
 #[cfg_attr(feature = "explore", derive(Clone))]

@@ -17,6 +17,7 @@ use windlass_log::{Epoch, EpochHistory, Lsn, MemberId};
 use super::Engine;
 use super::backup::Following;
 use super::core::Adoption;
+use super::takeover::Accepted;
 use crate::{Command, ConfigurationRecord, Event, Message, Session, StopReason, Token};
 
 #[cfg_attr(feature = "explore", derive(Clone))]
@@ -207,6 +208,8 @@ impl Engine {
         self.core.state.promised = self.core.state.promised.max(epoch);
         match self.core.plan_adoption(&offer.history, offer.tail, offer.trimmed) {
             Adoption::Cut { at, history, mark } => {
+                // A primary holds all that is known to be durable, unless an operator has accepted its loss.
+                self.core.durable_known = self.core.durable_known.min(offer.tail);
                 let token = self.core.adopt(at, history, mark);
                 self.set_step(Step::Save(token));
             }
@@ -283,6 +286,7 @@ impl Engine {
         }
         let offer = offer.clone();
         self.work = None;
+        self.accepted = Accepted::Nothing;
         (self.snapshot, self.installed, self.coming) = (None, None, None);
         let limit = self.grant_limit();
         self.following = Some(Following::new(&offer, self.core.log.tail, limit));

@@ -218,6 +218,7 @@ impl<'a> Words<'a> {
             "resign" => Input::Resign { reason: StopReason::Asked },
             "stuck_reservation" => Input::Resign { reason: StopReason::StuckReservation },
             "accept_memory_loss" => Input::AcceptMemoryLoss,
+            "accept_loss" => Input::AcceptLoss,
             _ => self.fail("no such input"),
         }
     }

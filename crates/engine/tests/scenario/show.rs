@@ -161,6 +161,8 @@ fn event(event: &Event) -> String {
         }
         Event::ChangeRefused { reason, .. } => format!("change refused: {reason}"),
         Event::NotAMember { configuration } => format!("no member of c{configuration}"),
+        Event::LossAccepted { lost } => format!("loss accepted from {} to {}", lost.start, lost.end),
+        Event::LossNotAccepted { reason } => format!("loss not accepted: {reason}"),
         Event::HandoverFailed { to } => format!("handover to {to} failed"),
         Event::Undecided { epoch, reason } => format!("undecided {epoch}: {reason}"),
     }

@@ -971,6 +971,8 @@ impl World {
             | Event::ChangeRefused { .. }
             | Event::NotAMember { .. }
             | Event::HandoverFailed { .. }
+            | Event::LossAccepted { .. }
+            | Event::LossNotAccepted { .. }
             | Event::Undecided { .. } => {}
         }
     }

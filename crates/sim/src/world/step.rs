@@ -201,6 +201,12 @@ impl World {
                     self.check(crate::oracle::violated("liveness", what));
                 }
             }
+            Event::LossAccepted { .. } | Event::LossNotAccepted { .. } => {
+                self.check(crate::oracle::violated(
+                    "configurations",
+                    format!("m{at} was told to accept a loss"),
+                ));
+            }
             Event::HandoverFailed { to } => self.say(format_args!("m{at} could not hand over to m{}", to.0)),
             Event::Undecided { epoch, reason } => {
                 self.mark(Mark::Undecided);

@@ -266,7 +266,9 @@ where
             }
             event @ (Event::NotAMember { .. }
             | Event::SnapshotNeeded { .. }
-            | Event::HandoverFailed { .. }) => self.tell(event),
+            | Event::HandoverFailed { .. }
+            | Event::LossAccepted { .. }
+            | Event::LossNotAccepted { .. }) => self.tell(event),
         }
     }
 

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use slog::{Logger, debug, info, warn};
 use windlass_engine::{Config, Configuration, Event, PeerStatus, Role, Status, Undecided};
-use windlass_log::{Epoch, MemberId};
+use windlass_log::{Epoch, Lsn, MemberId};
 
 use crate::control::Exclusion;
 
@@ -220,7 +220,7 @@ impl News {
                 }
                 Undecided::MemoryLost
                 | Undecided::Lost { .. }
-                | Undecided::Damaged
+                | Undecided::Damaged { .. }
                 | Undecided::MarkNotReached { .. }
                 | Undecided::DurableNotReached { .. }
                 | Undecided::TooFewPromises { .. }
@@ -327,6 +327,25 @@ pub(super) fn event(logger: &Logger, event: &Event) {
                 to
             );
         }
+        Event::LossAccepted { lost } if lost.is_empty() => {
+            warn!(
+                logger,
+                "an operator has this member lead with what is left: what others may have acknowledged beyond is given up"
+            );
+        }
+        Event::LossAccepted { lost } => {
+            let to = if lost.end == Lsn(u64::MAX) {
+                String::from("nobody can tell where")
+            } else {
+                lost.end.to_string()
+            };
+            warn!(
+                logger,
+                "an operator has this member lead with what is left: what it and others may have acknowledged beyond is given up";
+                "from" => %lost.start, "to" => to
+            );
+        }
+        Event::LossNotAccepted { reason } => warn!(logger, "a loss is not accepted: {}", reason),
         Event::ChangeRefused { reason, .. } => warn!(logger, "a change of the group is refused: {}", reason),
         Event::NotAMember { configuration: 0 } => {
             warn!(

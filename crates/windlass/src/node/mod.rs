@@ -586,6 +586,14 @@ impl Node {
         self.ask(Input::AcceptMemoryLoss);
     }
 
+    /// An operator's word that this member may lead with what is left, where too much was lost for any log to be chosen: it goes on from
+    /// the best log among a takeover quorum that answers, and gives up what it lacks itself. **What was acknowledged may be lost by it, at any level**; so salvage
+    /// or copy the members' folders first. [`windlass_engine::Event::LossAccepted`] or [`windlass_engine::Event::LossNotAccepted`] answers it. The word
+    /// holds until somebody leads or this process ends.
+    pub fn accept_loss(&self) {
+        self.ask(Input::AcceptLoss);
+    }
+
     fn ask(&self, input: Input) {
         self.inner.port.ask(Request::Engine(input));
     }

@@ -360,3 +360,87 @@ fn kind_2_after_a_kill_the_missing_file_of_what_was_flushed_last_is_damage_and_n
         killed_and_harmed(seed, |sim, at, last| sim.members[at].disk.remove_file(&file(last)));
     }
 }
+
+/// What a member's superblock says was flushed.
+fn marked(sim: &mut Sim, at: usize) -> Lsn {
+    sim.driver(at).store().superblock().persisted
+}
+
+/// A record of a member below a mark and with others behind it.
+fn below(sim: &mut Sim, at: usize, mark: Lsn) -> Lsn {
+    let starts = starts(sim, at);
+    *starts.iter().rev().find(|start| **start < Lsn(mark.0 - 4096)).unwrap()
+}
+
+/// Two of three members are damaged, each elsewhere, and all processes die: their media still tell how far they may have acknowledged, and the third one's log reaches it.
+#[test]
+fn two_members_that_open_damaged_do_not_keep_the_third_from_leading_r18() {
+    let (mut sim, primary) = rested(31);
+    let tail = sim.driver(primary).status().tail;
+    let whole = (primary + 1) % MEMBERS;
+    let hurt: Vec<usize> = (0..MEMBERS).filter(|at| *at != whole).collect();
+    let mut places = Vec::new();
+    for at in &hurt {
+        let starts = starts(&mut sim, *at);
+        let mark = marked(&mut sim, *at);
+        let near = below(&mut sim, *at, mark);
+        let index = starts.iter().position(|start| *start == near).unwrap();
+        places.push((*at, starts[index - places.len()]));
+    }
+    for at in 0..MEMBERS {
+        sim.kill(at, None);
+    }
+    for (at, lsn) in &places {
+        rot(&sim, *at, *lsn);
+    }
+    for at in 0..MEMBERS {
+        sim.open(at, 1);
+    }
+    for (at, lsn) in &places {
+        let status = sim.driver(*at).status();
+        assert!(status.damaged && status.tail == *lsn, "{status:?}");
+    }
+    sim.until("the whole one leads", |sim| sim.primary() == Some(whole));
+    assert!(sim.driver(whole).status().tail >= tail);
+    sim.until("all are whole", |sim| {
+        sim.members.iter().all(|member| !member.driver.as_ref().unwrap().status().damaged)
+    });
+    goes_on(&mut sim);
+}
+
+/// One record is damaged everywhere: nobody may lead, until an operator has a member lead with what is left. All follow it, and what is appended then counts.
+#[test]
+fn where_all_are_damaged_an_operator_has_one_lead_with_what_is_left_r18() {
+    let (mut sim, primary) = rested(32);
+    let mark = (0..MEMBERS).map(|at| marked(&mut sim, at)).min().unwrap();
+    let lost = below(&mut sim, primary, mark);
+    for at in 0..MEMBERS {
+        sim.kill(at, None);
+        rot(&sim, at, lost);
+    }
+    for at in 0..MEMBERS {
+        sim.open(at, 1);
+    }
+    let words: Vec<String> = (0..MEMBERS).map(|at| format!("{at}: Engine(Undecided {{")).collect();
+    sim.until("each says so", |sim| {
+        let says = |words: &String| {
+            sim.trace.iter().any(|line| line.contains(words.as_str()) && line.contains("Damaged {"))
+        };
+        words.iter().all(says)
+    });
+    assert_eq!(sim.primary(), None);
+    let to_lead = (primary + 1) % MEMBERS;
+    sim.driver(to_lead).ask(Input::AcceptLoss);
+    sim.until("it leads", |sim| sim.primary() == Some(to_lead));
+    sim.until("all follow with the same log", |sim| {
+        let mut all = sim.members.iter().map(|member| member.driver.as_ref().unwrap().status());
+        let first = all.next().unwrap();
+        all.all(|status| (status.tail, status.damaged) == (first.tail, first.damaged)) && !first.damaged
+    });
+    let tail = sim.driver(to_lead).status().tail;
+    assert!(tail > lost && tail < Lsn(lost.0 + 4096), "the log goes on where the damage was, {lost}: {tail}");
+    rest(&mut sim);
+    for at in 0..MEMBERS {
+        is_whole_on_the_medium(&mut sim, at, tail);
+    }
+}

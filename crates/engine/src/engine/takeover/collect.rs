@@ -34,6 +34,17 @@ fn holds(log: &Summary, mark: Mark) -> bool {
         || (log.valid_tail >= mark.lsn && epoch_before(&log.history, mark.lsn) == mark.epoch)
 }
 
+/// Which losses an operator has accepted for the next choice.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(in super::super) enum Accepted {
+    /// None.
+    Nothing,
+    /// That of memory.
+    Memory,
+    /// Any: what is left is what there is.
+    All,
+}
+
 /// Chooses a log, or says why those that answered are not enough.
 ///
 /// # Errors
@@ -42,7 +53,7 @@ fn holds(log: &Summary, mark: Mark) -> bool {
 pub(super) fn choose(
     config: &Config,
     promises: &BTreeMap<MemberId, Summary>,
-    accept_memory_loss: bool,
+    accepted: Accepted,
 ) -> Result<MemberId, Undecided> {
     let Some(member) = best(promises, config.me) else {
         return Err(Undecided::DurableNotReached { durable: Lsn(0) });
@@ -64,7 +75,8 @@ pub(super) fn choose(
         return Err(Undecided::OtherConfiguration { member, number });
     }
     // What is known to be committed is in every log that may be chosen (I-2).
-    if let Some(lost) = promises.values().map(|summary| summary.durable).find(|mark| !holds(log, *mark)) {
+    let lost = promises.values().map(|summary| summary.durable).find(|mark| !holds(log, *mark));
+    if let Some(lost) = lost.filter(|_| accepted < Accepted::All) {
         return Err(Undecided::DurableNotReached { durable: lost.lsn });
     }
     let mut counted = Vec::new();
@@ -75,16 +87,22 @@ pub(super) fn choose(
         let of_member = remembered.filter(|witness| witness.member == *member).map(|witness| witness.mark);
         let lost =
             of_member.chain([summary.mark]).find(|mark| !reaches(summary, *mark) && !reaches(log, *mark));
-        let lost = if windlass_log::planted!(R18) { None } else { lost };
+        let lost = lost.filter(|_| !windlass_log::planted!(R18) && accepted < Accepted::All);
         // where placed counts, a member that lost its memory may have lost what was placed there. A member that has never
         // followed anybody may be one that came back with an empty disk (kind 55) to members that had not met it before: it, too,
         // may have lost what it acknowledged. So a new group begins with all of its members.
         let is_fresh = summary.history.entries().is_empty();
         let lost_memory = (is_fresh
             || config.replicated_allowed && summary.memory_lost && !windlass_log::planted!(R19))
-            && !accept_memory_loss;
+            && accepted == Accepted::Nothing;
         match lost {
-            Some(mark) => why = Some(Undecided::MarkNotReached { member: *member, mark: mark.lsn }),
+            Some(mark) => {
+                why = Some(Undecided::MarkNotReached {
+                    member: *member,
+                    from: summary.valid_tail,
+                    mark: mark.lsn,
+                });
+            }
             None if lost_memory => why = why.or(Some(Undecided::MemoryLost)),
             None => counted.push(*member),
         }
@@ -96,10 +114,12 @@ pub(super) fn choose(
     match why {
         Some(why) if !is_enough => match why {
             Undecided::MemoryLost if all_answered => Ok(member),
-            Undecided::MarkNotReached { member, .. } if all_answered => Err(Undecided::Lost { member }),
+            Undecided::MarkNotReached { member, from, mark } if all_answered => {
+                Err(Undecided::Lost { member, from, mark })
+            }
             Undecided::MemoryLost
             | Undecided::Lost { .. }
-            | Undecided::Damaged
+            | Undecided::Damaged { .. }
             | Undecided::MarkNotReached { .. }
             | Undecided::DurableNotReached { .. }
             | Undecided::TooFewPromises { .. }
@@ -133,7 +153,7 @@ impl Engine {
     pub(super) fn collect(&mut self) {
         let Some(candidacy) = &self.candidacy else { return };
         let epoch = candidacy.epoch;
-        let member = match choose(&self.core.config, &candidacy.promises, self.accept_memory_loss) {
+        let member = match choose(&self.core.config, &candidacy.promises, self.accepted) {
             Ok(member) => member,
             Err(reason) => return self.undecided(epoch, reason),
         };

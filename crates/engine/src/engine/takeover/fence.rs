@@ -14,7 +14,7 @@ use crate::{Message, Summary};
 impl Engine {
     /// Becomes a candidate for a fresh epoch, without asking for pre-votes.
     pub(in super::super) fn campaign(&mut self) {
-        if self.stopped.is_some() || self.tenure.is_some() || self.core.damaged() || !self.may_lead() {
+        if self.stopped.is_some() || self.tenure.is_some() || self.lacks_some() || !self.may_lead() {
             return;
         }
         self.abandon_candidacy();
@@ -39,7 +39,7 @@ impl Engine {
         let deadline = self.core.now + 2 * self.core.config.timing.suspicion_ns;
         let summary = self.core.summary();
         let me = self.core.me();
-        let is_damaged = self.core.damaged();
+        let is_damaged = self.lacks_some();
         let Some(candidacy) = self.candidacy.as_mut().filter(|candidacy| candidacy.epoch == epoch) else {
             return;
         };

@@ -7,7 +7,7 @@ use windlass_log::{Lsn, MemberId};
 
 use super::super::Engine;
 use super::super::tenure::Tenure;
-use super::{Candidacy, Phase};
+use super::{Accepted, Candidacy, Phase};
 use crate::history::begin;
 use crate::{Command, Event, FenceQuorum, Token, Undecided};
 
@@ -42,7 +42,6 @@ impl Engine {
     fn save_history(&mut self, fence: FenceQuorum) {
         let at = self.core.log.tail;
         assert!(self.core.log.persisted.0 == at, "R-11: leading over unflushed bytes");
-        assert!(!self.core.damaged(), "R-18: a member that lacks what it acknowledged does not lead");
         assert!(
             fence.epoch() == self.core.state.promised,
             "leading in an epoch that is not the promised one"
@@ -51,10 +50,13 @@ impl Engine {
             self.core.event(Event::Undecided { epoch: fence.epoch(), reason: Undecided::HistoryFull });
             return self.give_up();
         }
+        // The operator's word: what is lacking is given up.
+        let gives_up = self.accepted == Accepted::All && self.core.give_up_lost();
+        assert!(!self.core.damaged(), "R-18: a member that lacks what it acknowledged does not lead");
         // The chosen log holds all that any member may have vouched for, and of what a fetch has met behind its end nothing.
         self.core.state.memory_lost = false;
         self.core.cut_configurations(at);
-        let token = self.core.save();
+        let token = if gives_up { self.core.save_with_cut() } else { self.core.save() };
         self.set_phase(Phase::Save { fence, token });
         self.extend();
         self.say_again();
@@ -74,7 +76,7 @@ impl Engine {
         let peers: Vec<MemberId> = self.core.other_members().iter().map(|entry| entry.id).collect();
         self.tenure = Some(Tenure::new(epoch, token, &peers, at, now));
         self.set_phase(Phase::Start);
-        self.accept_memory_loss = false;
+        self.accepted = Accepted::Nothing;
         (self.snapshot, self.installed, self.coming) = (None, None, None);
         self.core.push(Command::StartTenure { token, quorum: fence, at });
     }

@@ -6,8 +6,8 @@ use alloc::vec::Vec;
 use windlass_log::{Epoch, MemberId};
 
 use super::super::Engine;
-use super::{Candidacy, Phase};
-use crate::{Message, Undecided};
+use super::{Accepted, Candidacy, Phase};
+use crate::{Event, LossError, LsnRange, Message, Undecided};
 
 #[cfg_attr(feature = "explore", derive(Clone))]
 #[derive(Debug)]
@@ -76,13 +76,36 @@ impl Engine {
             && self.sealing.is_none()
             && self.candidacy.is_none()
             && !self.work_in_progress()
-            && !self.core.damaged()
+            && !self.lacks_some()
             && self.may_lead()
+    }
+
+    /// Whether this member lacks what it may have acknowledged, and nobody has accepted that.
+    pub(super) fn lacks_some(&self) -> bool {
+        self.core.damaged() && self.accepted < Accepted::All
+    }
+
+    /// An operator has this member lead with what is left.
+    pub(in super::super) fn accept_loss(&mut self) {
+        let is_led = self.tenure.is_some() || self.sealing.is_some() || self.following.is_some();
+        let reason = if is_led {
+            LossError::Led
+        } else if !self.may_lead() {
+            LossError::NoVoter
+        } else if self.core.durable > self.core.log.tail {
+            LossError::Published
+        } else {
+            let lost = LsnRange::new(self.core.log.persisted.0, self.core.state.mark.0);
+            self.accepted = Accepted::All;
+            self.core.event(Event::LossAccepted { lost });
+            return self.campaign();
+        };
+        self.core.event(Event::LossNotAccepted { reason });
     }
 
     /// Damaged, with nobody to repair it.
     fn is_helpless(&self) -> bool {
-        self.core.damaged()
+        self.lacks_some()
             && self.stopped.is_none()
             && self.tenure.is_none()
             && self.sealing.is_none()
@@ -98,7 +121,8 @@ impl Engine {
         if self.may_campaign() && self.core.now >= self.suspicion.deadline {
             self.pre_vote();
         } else if self.is_helpless() && self.core.now >= self.suspicion.deadline {
-            self.undecided(self.core.state.promised, Undecided::Damaged);
+            let (from, mark) = (self.core.log.persisted.0, self.core.state.mark.0);
+            self.undecided(self.core.state.promised, Undecided::Damaged { from, mark });
         }
     }
 

@@ -1,0 +1,54 @@
+//! `windlass group accept-loss`: a group that lost more than it survives goes on with what is left, by an operator's word.
+
+use std::time::Instant;
+
+use super::{Group, LOOK, PATIENCE};
+use crate::client::{self, Reply, Request};
+use crate::exit::{Failure, Status};
+
+/// Has a member lead, and waits until somebody does.
+pub(super) fn run(group: &Group, number: u8) -> Result<(), Failure> {
+    let member = group.config.member(number)?;
+    match client::ask(&member.client, &group.pass, &Request::AcceptLoss, PATIENCE) {
+        Ok(Reply::LossAccepted { from, to }) if from == to => {
+            println!(
+                "m{number} lacks nothing itself; what others may have acknowledged beyond the log that it finds is given up"
+            );
+        }
+        Ok(Reply::LossAccepted { from, to: u64::MAX }) => {
+            println!(
+                "m{number} gives up what it had acknowledged from LSN {from} on, unless another member has it; nobody can tell how far that went"
+            );
+        }
+        Ok(Reply::LossAccepted { from, to }) => {
+            println!(
+                "m{number} gives up what it may have acknowledged from LSN {from} to {to}, unless another member has it"
+            );
+        }
+        Ok(Reply::Failed { why }) => {
+            return Err(Failure::new(Status::Refused, format_args!("m{number}: {why}")));
+        }
+        Ok(other) => {
+            return Err(Failure::new(Status::System, format_args!("m{number} answered {other:?}")));
+        }
+        Err(error) => return Err(Failure::io(format_args!("asking m{number}"), &Group::down(member, error))),
+    }
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some((at, standing)) = group.primary()? {
+            let leader = group.members()[at].number;
+            println!(
+                "m{leader} is primary, epoch {}; the log goes on at LSN {}",
+                standing.epoch, standing.tail
+            );
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            return Err(group.no_primary(&format_args!(
+                "{} s after m{number} took the word: it still needs the promises of as many members as a takeover does",
+                PATIENCE.as_secs()
+            )));
+        }
+        std::thread::sleep(LOOK);
+    }
+}
