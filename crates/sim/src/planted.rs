@@ -1,9 +1,8 @@
 //! The bugs that are planted on purpose (`windlass_log::planted`): each must be found by the seeds of an ordinary run. Only with `--cfg planted`.
 //!
-//! [`find`] looks from the first seed on, for as many as it is told: minutes, by hand. [`find_known`] looks where [`KNOWN`] says that each is found: a step of
-//! `cargo xtask test`. A seed that fails without the bug, too, has found nothing.
+//! [`find`] looks from the first seed on, for as many as it is told: minutes, by hand. [`find_known`] looks where [`KNOWN`] says that each is found, and in all
+//! seeds of the ordinary run if it is not there any more: a step of `cargo xtask test`. A seed that fails without the bug, too, has found nothing.
 
-use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -16,7 +15,10 @@ use crate::{Report, run};
 /// Most are found within a few seeds.
 const EARLY: RangeInclusive<u64> = 1..=60;
 
-/// Where each bug is found. A change to what a seed does may move it: then `cargo xtask planted NAME` says where to.
+/// The seeds of the ordinary run.
+const ORDINARY: RangeInclusive<u64> = 1..=2_000;
+
+/// Where each bug is found. A change to what a seed does may move it: then looking takes longer, and says where to.
 const KNOWN: &[(Bug, RangeInclusive<u64>)] = &[
     (Bug::R1, EARLY),
     (Bug::R2, EARLY),
@@ -50,36 +52,33 @@ const KNOWN: &[(Bug, RangeInclusive<u64>)] = &[
 /// Runs the bugs whose name contains `of`, all of them if it is empty, each for up to `seeds` seeds from `first` on; one line for each. Whether all were found.
 #[must_use]
 pub fn find(of: &str, first: u64, seeds: u64, jobs: u64) -> bool {
+    each(of, |bug| first_in(bug, first..=(first + seeds).saturating_sub(1), jobs))
+}
+
+/// The same, each in its range of [`KNOWN`], and where it is not there in all seeds of the ordinary run.
+#[must_use]
+pub fn find_known(of: &str, jobs: u64) -> bool {
     each(of, |bug| {
-        let end = first + seeds;
-        let mut from = first;
-        while from < end {
-            let report = search(bug, from..=end - 1, jobs)?;
-            if search(Bug::None, report.seed..=report.seed, 1).is_none() {
-                return Some(report);
-            }
-            println!("seed {} fails without a bug, too", report.seed);
-            from = report.seed + 1;
-        }
-        None
+        let known = KNOWN.iter().find(|(known, _)| *known == bug).map(|(_, range)| range.clone());
+        known.and_then(|range| first_in(bug, range, jobs)).or_else(|| {
+            println!("{} is not where it was: looking in all", bug.name());
+            first_in(bug, ORDINARY, jobs)
+        })
     })
 }
 
-/// The same, each in its range of [`KNOWN`], in which no seed may fail without the bug.
-#[must_use]
-pub fn find_known(of: &str, jobs: u64) -> bool {
-    let mut passed = BTreeSet::new();
-    each(of, |bug| {
-        let (_, range) = KNOWN.iter().find(|(known, _)| *known == bug)?;
-        for seed in range.clone() {
-            if !passed.contains(&seed) && search(Bug::None, seed..=seed, 1).is_some() {
-                println!("seed {seed} fails without a bug");
-                return None;
-            }
-            passed.insert(seed);
+/// The first of these seeds that fails with this bug and passes without.
+fn first_in(bug: Bug, seeds: RangeInclusive<u64>, jobs: u64) -> Option<Report> {
+    let mut from = *seeds.start();
+    while seeds.contains(&from) {
+        let report = search(bug, from..=*seeds.end(), jobs)?;
+        if search(Bug::None, report.seed..=report.seed, 1).is_none() {
+            return Some(report);
         }
-        search(bug, range.clone(), jobs)
-    })
+        println!("seed {} fails without a bug, too", report.seed);
+        from = report.seed + 1;
+    }
+    None
 }
 
 /// Looks for each bug and says what came of it. Whether all were found.
