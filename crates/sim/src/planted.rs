@@ -37,7 +37,7 @@ const KNOWN: &[(Bug, RangeInclusive<u64>)] = &[
     (Bug::R15, EARLY),
     (Bug::R16, EARLY),
     (Bug::R17, 205..=220),
-    (Bug::R18, EARLY),
+    (Bug::R18, 230..=236),
     (Bug::R19, 950..=960),
     (Bug::R20, EARLY),
     (Bug::LearnerCounted, EARLY),
