@@ -90,7 +90,7 @@ fn identify_by<D: Disk>(
             return Err(if facts.row() == Row::SuperblockMissing {
                 OpenError::SuperblockMissing { folder: folder() }
             } else {
-                let empty = disk.list().at(DiskCall::List, disk.path(), "")?.is_empty();
+                let empty = folder::is_empty(disk)?;
                 OpenError::NoLog { folder: folder(), empty }
             });
         }

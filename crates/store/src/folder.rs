@@ -37,12 +37,23 @@ pub(crate) fn list<D: Disk>(disk: &D) -> Result<Listing, DiskError> {
             Name::Free(number) => drop(listing.free.insert(number, entry.len_bytes)),
             Name::Temporary => listing.temporaries.push(entry.name),
             Name::Reserve | Name::Owner => {}
-            Name::Foreign if entry.name == "lost+found" => {}
+            Name::Foreign if entry.name == LOST_AND_FOUND => {}
             Name::Foreign => listing.foreign.push(entry.name),
         }
     }
     Ok(listing)
 }
+
+/// Whether a log may be made here by whoever opens or makes one: nothing is there but what the making of one leaves that was cut off before
+/// its superblock had its name, and what a mount point has. A log that lost its superblock has more.
+pub(crate) fn is_empty<D: Disk>(disk: &D) -> Result<bool, DiskError> {
+    let entries = disk.list().at(DiskCall::List, disk.path(), "")?;
+    let of_a_start = [names::OWNER, names::SUPERBLOCK_TMP, names::FIRST_TMP, LOST_AND_FOUND];
+    Ok(entries.iter().all(|entry| of_a_start.contains(&entry.name.as_str())))
+}
+
+/// What the root of a filesystem has.
+const LOST_AND_FOUND: &str = "lost+found";
 
 impl Listing {
     /// Refuses what has a segment's name and can't be one: no plain file, of another length, or at a base that is no multiple of the segment size.

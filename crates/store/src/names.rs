@@ -13,6 +13,8 @@ use windlass_log::{Geometry, Lsn};
 
 pub(crate) const SUPERBLOCK: &str = "superblock";
 pub(crate) const SUPERBLOCK_TMP: &str = "superblock.tmp";
+/// The first segment of a log that is being made.
+pub(crate) const FIRST_TMP: &str = "0000000000000000.tmp";
 pub(crate) const RESERVE: &str = "reserve";
 pub(crate) const RESERVE_TMP: &str = "reserve.tmp";
 pub(crate) const OWNER: &str = "owner";

@@ -79,7 +79,7 @@ pub enum OpenError {
     NoLog {
         /// The folder.
         folder: PathBuf,
-        /// Whether it is empty.
+        /// Whether it is empty, or holds no more than the making of a log leaves that was cut off before there was one: a log can be made there.
         empty: bool,
     },
     /// Another process, or this one, has it open: close it there. Tools may look at it read-only.

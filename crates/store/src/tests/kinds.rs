@@ -547,6 +547,42 @@ fn kind_34_a_create_that_fails_leaves_nothing() {
     assert!(disk.names().is_empty());
 }
 
+/// Killed, or without power, at any step of making a log: whoever opens or makes one finds the log, or may make it.
+#[test]
+fn kind_34_a_create_that_is_cut_off_at_any_step_is_begun_again_by_who_opens_or_creates() {
+    let steps = {
+        let disk = TestDisk::new();
+        drop(Store::create(disk.clone(), &founding(), &AROUND, &options()).unwrap());
+        disk.steps()
+    };
+    let (mut again, mut whole) = (0, 0);
+    for step in 0..steps {
+        let stopped = TestDisk::new();
+        stopped.stop_at(step);
+        let _ = Store::create(stopped.clone(), &founding(), &AROUND, &options());
+        let left = [
+            stopped.after_kill(),
+            stopped.after_power_loss(Survive::Nothing),
+            stopped.after_power_loss(Survive::Everything),
+        ];
+        for disk in left {
+            match Store::open(disk.clone(), &AROUND, &options()) {
+                Ok(opened) => {
+                    whole += 1;
+                    drop(opened);
+                }
+                Err(OpenError::NoLog { empty: true, .. }) => {
+                    again += 1;
+                    drop(Store::create(disk.clone(), &founding(), &AROUND, &options()).unwrap());
+                    drop(Store::open(disk, &AROUND, &options()).unwrap());
+                }
+                Err(error) => panic!("step {step}: {error}: {:?}", disk.names()),
+            }
+        }
+    }
+    assert!(again > 10 && whole > 10, "{again} {whole}");
+}
+
 #[test]
 fn kind_35_37_only_an_empty_folder_becomes_a_log_and_a_mount_point_is_one() {
     let disk = TestDisk::new();
