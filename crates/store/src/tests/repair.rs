@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use windlass_log::{Lsn, SEGMENT_BYTES_MIN};
 
-use super::testlog::{TestLog, founding, options};
+use super::testlog::{AROUND, TestLog, options};
 use crate::disk::testing::{Survive, TestDisk};
 use crate::{Finding, Inspection, OpenError, RepairError, RepairOrders, Repaired, Store};
 
@@ -223,22 +223,13 @@ fn a_folder_in_use_is_not_repaired_and_a_members_log_is_never_given_up_kind_32()
     drop(open);
     // The same log, as a member's.
     let member = disk.copied_in_place();
-    let mut bytes = member.read_file("superblock");
-    let mut superblock = windlass_log::Superblock::decode(&bytes[..64 << 10]).unwrap();
-    superblock.configuration = b"three members".to_vec();
-    let encoded = superblock.encode().unwrap();
-    for copy in [0, 64 << 10] {
-        bytes[copy..copy + encoded.len()].copy_from_slice(&encoded);
-    }
-    member.write_file("superblock", &bytes);
+    make_members(&member);
     // As a write keeps it, unlike this test.
     let place = places[10].start;
     member.flip(&name(place), place.0 % SEGMENT + 40, 1);
     let found = dry(&member);
     assert_eq!(found.left.len(), 1, "{found:?}");
     assert!(matches!(try_repair(&member, &giving_up(&found)), Err(RepairError::Member)));
-    assert_eq!(founding().member, superblock.member);
-    let _ = options();
 }
 
 /// What recovery has decided since, and what was acknowledged on top of that, no orders from before touch.
@@ -549,4 +540,59 @@ fn a_dry_run_names_all_that_is_amiss_and_nothing_is_changed_while_something_is_i
     let refused = try_repair(&disk, &giving_up(&found)).unwrap_err();
     assert!(matches!(refused, RepairError::InTheWay { count: 2, .. }), "{refused}");
     assert!(contents(&disk) == before);
+}
+
+/// Gives a log that nobody has open to a group's member.
+fn make_members(disk: &TestDisk) {
+    let mut bytes = disk.read_file("superblock");
+    let mut superblock = windlass_log::Superblock::decode(&bytes[..64 << 10]).unwrap();
+    superblock.configuration = b"three members".to_vec();
+    let encoded = superblock.encode().unwrap();
+    for copy in [0, 64 << 10] {
+        bytes[copy..copy + encoded.len()].copy_from_slice(&encoded);
+    }
+    disk.write_file("superblock", &bytes);
+}
+
+/// A member that is stopped well while its damage is not repaired yet: a clean mark would say that its log ends there, and what lies whole behind would be damage for good, or forgotten.
+#[test]
+fn kind_12_a_member_that_closes_over_damage_gets_no_clean_mark_and_opens_as_damaged_as_before_r_18() {
+    let superblock = |disk: &TestDisk| Inspection::open(disk.clone(), None).unwrap().superblock().clone();
+    let (disk, places) = log(200);
+    make_members(&disk);
+    let end = superblock(&disk).clean.unwrap();
+    // In the segment of the mark, where opening looks.
+    let hurt = places[190].start;
+    let flip = |disk: &TestDisk, at: Lsn| disk.flip(&name(at), at.0 % SEGMENT + 40, 1);
+    let close = |disk: &TestDisk| {
+        let (store, opened) = Store::open(disk.clone(), &AROUND, &options()).unwrap();
+        store.close(opened.tail).unwrap();
+        drop(store);
+        opened
+    };
+    flip(&disk, hurt);
+    for _stop in 0..3 {
+        let opened = close(&disk);
+        assert_eq!((opened.tail, opened.damage.len()), (hurt, 1), "{opened:?}");
+        assert_eq!((opened.damage[0].start, opened.damage[0].end), (hurt, places[191].start));
+        let now = superblock(&disk);
+        assert_eq!((now.clean, now.persisted), (None, hurt));
+        assert_eq!(now.acknowledged, end, "what it may have acknowledged stays written down");
+    }
+    // Found while it runs, in a cold segment, and not cut off yet: nor then.
+    let (running, cold) = (disk.copied_in_place(), places[30].start);
+    flip(&running, hurt);
+    let (store, opened) = Store::open(running.clone(), &AROUND, &options()).unwrap();
+    assert_eq!((opened.tail, opened.damage.len()), (end, 0));
+    flip(&running, cold);
+    store.distrust(cold).unwrap();
+    store.close(end).unwrap();
+    drop(store);
+    assert_eq!((superblock(&running).clean, superblock(&running).persisted), (None, cold));
+    assert_eq!(close(&running).damage.len(), 1);
+    // With the record here again the log is whole, and its end is a clean one.
+    flip(&disk, hurt);
+    let opened = close(&disk);
+    assert_eq!((opened.tail, opened.damage.len()), (end, 0));
+    assert_eq!((superblock(&disk).clean, superblock(&disk).persisted), (Some(end), end));
 }
