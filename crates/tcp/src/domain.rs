@@ -10,6 +10,7 @@ use windlass_fabric::{Access, Memory, Region, RemoteKey, RemoteRange, Window};
 use crate::endpoint::Token;
 use crate::link::Link;
 use crate::options::Options;
+use crate::ration::Ration;
 
 /// A panic of a thread that held a lock ends its connection (see `agent`); the others go on.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -43,6 +44,8 @@ pub(crate) struct Domain {
     /// Connections by their token, for the acceptor.
     pub(crate) links: Mutex<HashMap<Token, Weak<Link>>>,
     pub(crate) connections: AtomicU64,
+    /// Of lines about refusals.
+    pub(crate) refusals: Mutex<Ration>,
 }
 
 impl Domain {
@@ -55,6 +58,7 @@ impl Domain {
             window_keys: Mutex::default(),
             links: Mutex::default(),
             connections: AtomicU64::new(0),
+            refusals: Mutex::default(),
         }
     }
 

@@ -44,6 +44,7 @@ mod link;
 mod listener;
 mod options;
 mod queue;
+mod ration;
 mod requester;
 mod socket;
 mod spin;

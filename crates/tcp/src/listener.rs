@@ -8,7 +8,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -139,7 +139,11 @@ fn run(listener: &TcpListener, domain: &Domain, stop: &Stop) {
 }
 
 fn refuse(domain: &Domain, address: SocketAddr, refusal: &Refusal) {
-    slog::warn!(domain.logger, "refused a fabric connection"; "peer" => %address, "reason" => %refusal);
+    let ration = domain.refusals.lock().unwrap_or_else(PoisonError::into_inner).take(Instant::now());
+    if let Some(unsaid) = ration {
+        slog::warn!(domain.logger, "refused a fabric connection"; "peer" => %address, "reason" => %refusal,
+            "unsaid_before" => unsaid);
+    }
 }
 
 /// Sleeps until there is something to do.

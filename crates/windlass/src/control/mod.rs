@@ -12,6 +12,7 @@ mod frame;
 mod hello;
 #[cfg(feature = "tcp")]
 mod peers;
+mod ration;
 #[cfg(feature = "tcp")]
 mod tcp;
 

@@ -22,6 +22,7 @@ use windlass_log::{LogId, MemberId};
 use super::auth::{self, End, Kind, OPENING_BYTES, OpeningError, PROOF_BYTES, Secret};
 use super::hello::{HELLO_BYTES, Hello};
 use super::peers::{Connection, Peers};
+use super::ration::Ration;
 use super::{ControlEvent, ControlPlane, FRAME_BYTES_MAX, Frame, Member, Refused, Terms};
 
 /// The whole handshake takes no longer.
@@ -117,6 +118,7 @@ impl TcpControl {
                 peers: Peers::new(),
                 events: VecDeque::new(),
                 said: BTreeMap::new(),
+                ration: Ration::default(),
                 members: Vec::new(),
             }),
         });
@@ -266,6 +268,7 @@ struct State {
     events: VecDeque<ControlEvent>,
     /// When which refusal was logged last.
     said: BTreeMap<IpAddr, (Refused, Instant)>,
+    ration: Ration,
     /// Those to keep a connection with.
     members: Vec<Member>,
 }
@@ -299,21 +302,23 @@ impl Shared {
         self.state().members.contains(member)
     }
 
-    /// One line per refusal; the same one from the same place not again for a while.
+    /// One line per refusal, as long as there are few; the same one from the same place not again for a while.
     fn refuse(&self, from: SocketAddr, refused: Refused) {
-        {
+        let unsaid = {
             let mut state = self.state();
             let now = Instant::now();
             state.said.retain(|_, (_, when)| now.duration_since(*when) < REPEAT);
             match state.said.get(&from.ip()) {
-                Some((before, _)) if *before == refused => return,
+                Some((before, _)) if *before == refused => return state.ration.leave_out(),
                 Some(_) | None => {}
             }
+            let Some(unsaid) = state.ration.take(now) else { return };
             if state.said.len() < HANDSHAKES_MAX {
                 state.said.insert(from.ip(), (refused, now));
             }
-        }
-        warn!(self.logger, "refused a control connection: {}", refused; "from" => from);
+            unsaid
+        };
+        warn!(self.logger, "refused a control connection: {}", refused; "from" => from, "unsaid_before" => unsaid);
     }
 
     /// Takes a connection over; answers its name and what is to be written to it.

@@ -233,6 +233,7 @@ fn a_listener_that_never_welcomes_is_dialled_again() {
         peers: Peers::new(),
         events: VecDeque::new(),
         said: BTreeMap::new(),
+        ration: super::super::ration::Ration::default(),
         members: members.clone(),
     });
     let wake = Box::new(|| {});
