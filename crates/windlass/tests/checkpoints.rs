@@ -421,3 +421,23 @@ fn a_giver_that_has_none_or_a_wrong_one_says_why_and_another_is_asked() {
     let end = append_all(&world.log, std::iter::once(b"more".to_vec()), Level::Durable);
     world.goes_on(end, &[b"more".to_vec()]);
 }
+
+#[test]
+fn a_new_member_beyond_the_retention_is_brought_a_checkpoint_and_votes() {
+    let mut world = World::new();
+    std::fs::remove_dir_all(world.group.folder_of(world.behind)).unwrap();
+    let (old, new) = (world.group.id(world.behind), world.group.announce());
+    world.vaults.push(Vault::new(world.group.folder.path(), "vault-of-the-new-one"));
+    world.behind = new;
+    world.start(new);
+    let mut events = world.behind().events();
+    let (member, address) = (world.group.id(new), Some(world.group.joined[0].address));
+    let until = Instant::now() + PATIENCE;
+    let change = windlass::engine::Change::Replace { old, new: member, address };
+    let made = world.group.node(world.primary).change_blocking(change, Some(until)).unwrap();
+    assert_eq!(made.learner().map(|entry| entry.id), Some(member));
+    assert_eq!(next(&mut events), Ok((Some(world.group.id(world.backup)), world.at, CONTENT as u64)));
+    wait("it votes", || world.behind().members().configuration.voters().any(|voter| voter == member));
+    let end = append_all(&world.log, std::iter::once(b"more".to_vec()), Level::Durable);
+    world.goes_on(end, &[b"more".to_vec()]);
+}

@@ -14,6 +14,7 @@
 //! 3. **The log is never trimmed ahead of it**: [`Table::checkpoint`] is durable before it answers the LSN to trim at.
 //! 4. **What was streamed is the table from then on**: [`Incoming::finish`] first makes the file durable, then swaps what is in memory, and whoever applies
 //!    records begins a new reader there ([`Table::follow`]).
+#![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -1,5 +1,6 @@
 //! Three members of a group in one process, each with a table of its own. One is stopped until its group has released what it lacks, started again,
 //! and brought a checkpoint. `cargo run -p checkpoint-example [FOLDER]`.
+#![forbid(unsafe_code)]
 
 use std::error::Error;
 use std::net::TcpListener;

@@ -29,6 +29,7 @@ mod full;
 mod incoming;
 mod lead;
 mod local;
+mod look;
 mod members;
 mod memory;
 mod meters;
@@ -55,7 +56,7 @@ use std::time::Duration;
 use slog::{Logger, warn};
 use windlass_engine::{
     Config, Configuration, DurableState, Engine, Event, Identity, Input, Opening, Persisted, Refusal, Role,
-    StallCause, Status, StopReason,
+    StallCause, StopReason,
 };
 use windlass_fabric::{Completion, CompletionQueue, CompletionQueueError, Fabric, PollError, Wake};
 use windlass_log::{Epoch, Lsn, MemberId};
@@ -488,108 +489,6 @@ where
     /// Feeds the engine: what an operator or an application asks for.
     pub fn ask(&mut self, input: Input) {
         self.inputs.push_back(input);
-    }
-
-    /// Where the engine stands.
-    #[must_use]
-    pub fn status(&self) -> Status {
-        self.engine.status()
-    }
-
-    /// Whether this member's log waits for a checkpoint of the application.
-    #[must_use]
-    pub fn snapshot_state(&self) -> windlass_engine::SnapshotState {
-        self.engine.snapshot_state()
-    }
-
-    /// What a checkpoint must keep to be of use here; `None` where none is needed.
-    #[must_use]
-    pub fn snapshot_need(&self) -> Option<windlass_engine::SnapshotNeed> {
-        self.engine.snapshot_need()
-    }
-
-    /// Who this process is.
-    #[must_use]
-    pub fn identity(&self) -> Identity {
-        self.identity
-    }
-
-    /// What this member counts of the group.
-    #[must_use]
-    pub fn group_metrics(&self) -> GroupMetrics {
-        self.group_meters.snapshot(self.engine.status().peers)
-    }
-
-    /// What this member has checked of its cold segments, and found in its log.
-    #[must_use]
-    pub fn scrub_metrics(&self) -> crate::ScrubMetrics {
-        self.meters.scrub.snapshot()
-    }
-
-    /// The control plane, for a simulator.
-    pub fn control_mut(&mut self) -> &mut N {
-        &mut self.control
-    }
-
-    /// The executor, for a simulator that looks at what the disk is to do.
-    #[must_use]
-    pub fn executor(&self) -> &X {
-        &self.executor
-    }
-
-    /// The executor, for a simulator that decides when the disk answers.
-    pub fn executor_mut(&mut self) -> &mut X {
-        &mut self.executor
-    }
-
-    /// The store.
-    #[must_use]
-    pub fn store(&self) -> &Arc<Store<D>> {
-        &self.local.store
-    }
-
-    /// Reads the durable prefix of this member's log, as [`crate::Node::read_from`] does.
-    ///
-    /// # Errors
-    ///
-    /// [`crate::ReadError::Purged`].
-    #[cfg(feature = "tcp")]
-    pub fn read_from(&self, from: Lsn) -> Result<crate::NodeReader, crate::ReadError> {
-        let at = (Level::Durable, from);
-        crate::NodeReader::new(&self.local.store, self.folder.clone(), &self.port, at, false)
-    }
-
-    /// Persisted on a quorum, as far as readers of this member are told.
-    #[must_use]
-    pub fn published(&self) -> Lsn {
-        self.port.durable.value()
-    }
-
-    /// What became of an append of this epoch at this LSN, as far as this member knows.
-    #[must_use]
-    pub fn outcome(&self, epoch: Epoch, lsn: Lsn) -> crate::Outcome {
-        crate::log::outcome(&self.local.store.superblock(), self.port.durable.value(), epoch, lsn)
-    }
-
-    /// The other members.
-    pub(crate) fn others(&self) -> Vec<MemberId> {
-        self.engine.members().iter().map(|entry| entry.id).collect()
-    }
-
-    /// Whether anybody waits for a commit.
-    pub(crate) fn has_committers(&self) -> bool {
-        self.lead.as_ref().is_some_and(|lead| {
-            let marks = &lead.tenure.watermarks;
-            [&marks.persisted, &marks.replicated, &marks.durable].iter().any(|watch| watch.waiting() > 0)
-        })
-    }
-
-    pub(crate) fn port(&self) -> &Arc<Port> {
-        &self.port
-    }
-
-    pub(crate) fn meters(&self) -> (&Arc<Meters>, &Arc<GroupMeters>) {
-        (&self.meters, &self.group_meters)
     }
 
     /// Whether nothing of this node may be written any more: no tenure whose reservations are in flight.
