@@ -624,4 +624,82 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn a_write_quorum_keeps_its_size_where_it_can_and_the_takeover_quorum_follows_the_voters() {
+        let sizes =
+            |configuration: &Configuration| (configuration.write_quorum(), configuration.takeover_quorum());
+        let add = Change::Add { member: MemberId(5), address: None };
+        let six = sized(5, 2, 4).unwrap().after(&add).unwrap().promoted(1).unwrap();
+        assert_eq!((sizes(&six), six.quorums()), ((2, 5), Quorums::Sizes { write: 2, takeover: 5 }));
+        let mut fewer = sized(3, 3, 1).unwrap();
+        for (gone, left) in [(2, (2, 1)), (1, (1, 1))] {
+            fewer = fewer.after(&Change::Remove { member: MemberId(gone) }).unwrap();
+            assert_eq!(sizes(&fewer), left);
+        }
+        let seven = founding(7).after(&Change::Remove { member: MemberId(6) }).unwrap();
+        assert_eq!((sizes(&seven), seven.quorums()), ((4, 4), Quorums::Majority));
+    }
+
+    #[test]
+    fn who_meets_every_write_quorum_is_exactly_who_misses_none() {
+        for (voters, write, takeover) in [(5, 2, 4), (5, 4, 2), (3, 2, 2), (3, 3, 1), (1, 1, 1)] {
+            let configuration = sized(voters, write, takeover).unwrap();
+            for set in subsets(voters) {
+                let meets = subsets(voters)
+                    .filter(|other| configuration.is_write_quorum(other))
+                    .all(|other| other.iter().any(|member| set.contains(member)));
+                assert_eq!(
+                    configuration.meets_write_quorums(&set),
+                    meets,
+                    "{set:?} of {voters}, {write}/{takeover}"
+                );
+                assert!(meets || !configuration.is_takeover_quorum(&set));
+                assert_eq!(configuration.is_write_quorum(&set), set.len() >= usize::from(write));
+                assert_eq!(configuration.is_takeover_quorum(&set), set.len() >= usize::from(takeover));
+            }
+        }
+    }
+
+    #[test]
+    fn configurations_are_alike_but_for_addresses() {
+        let three = founding(3);
+        let address = Some(SocketAddr::from(([127, 0, 0, 1], 7000)));
+        let mut moved = three.clone();
+        moved.members[1].address = address;
+        assert!(three.is_alike(&moved) && three.is_alike(&three));
+        let mut numbered = three.clone();
+        numbered.number += 1;
+        let mut standing = three.clone();
+        standing.members[2].standing = Standing::Learner { replaces: None };
+        let mut other = three.clone();
+        other.members[2].id = MemberId(9);
+        for different in [founding(5), sized(3, 3, 1).unwrap(), numbered, standing, other] {
+            assert!(!three.is_alike(&different) && !different.is_alike(&three), "{different:?}");
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "R-20: a write quorum of 2 and a takeover quorum of 1")]
+    fn sizes_that_miss_each_other_are_never_counted_with_r20() {
+        let mut configuration = founding(3);
+        configuration.quorums = Quorums::Sizes { write: 2, takeover: 1 };
+        configuration.check();
+    }
+
+    #[test]
+    #[should_panic(expected = "R-20: a write quorum of 4")]
+    fn a_write_quorum_of_more_than_there_are_is_never_counted_with_r20() {
+        let mut configuration = founding(3);
+        configuration.quorums = Quorums::Sizes { write: 4, takeover: 1 };
+        configuration.check();
+    }
+
+    #[test]
+    #[should_panic(expected = "a member is there twice, or they are not in order")]
+    fn members_are_in_order_and_there_once() {
+        let mut configuration = founding(3);
+        configuration.members[2].id = MemberId(1);
+        configuration.check();
+    }
 }

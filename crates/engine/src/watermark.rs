@@ -65,3 +65,25 @@ impl core::fmt::Display for Persisted {
         write!(f, "persisted {}", self.0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+
+    #[test]
+    fn a_range_counts_from_its_start_to_what_lies_behind_it() {
+        let range = LsnRange::new(Lsn(4096), Lsn(4096 + 48));
+        assert!(!range.is_empty() && range.bytes() == 48);
+        assert!(LsnRange::new(Lsn(4096), Lsn(4096)).is_empty());
+        assert_eq!(range.to_string(), "[4096, 4144)");
+        assert_eq!(Placed(Lsn(40)).to_string(), "placed 40");
+        assert_eq!(Persisted(Lsn(48)).to_string(), "persisted 48");
+    }
+
+    #[test]
+    #[should_panic(expected = "before it starts")]
+    fn a_range_does_not_end_before_it_starts() {
+        let _ = LsnRange::new(Lsn(48), Lsn(40));
+    }
+}

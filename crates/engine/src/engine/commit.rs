@@ -152,4 +152,36 @@ mod tests {
         assert_eq!(b.floor(Lsn(u64::MAX)), Lsn(4_000_000), "the newest end is never forgotten");
         assert_eq!(b.floor(Lsn(0)), Lsn(0));
     }
+
+    #[test]
+    fn where_there_is_no_room_every_second_end_is_forgotten_and_the_newest_stays() {
+        let mut b = Boundaries::default();
+        let most = u64::try_from(Boundaries::ENDS_MAX).unwrap();
+        for n in 1..=most {
+            b.push(Lsn(n * 40));
+            // One end, once.
+            b.push(Lsn(n * 40));
+        }
+        assert_eq!(b.ends.len(), Boundaries::ENDS_MAX);
+        assert_eq!(b.floor(Lsn(120)), Lsn(120));
+        b.push(Lsn(most * 40 + 8));
+        assert_eq!(b.ends.len(), Boundaries::ENDS_MAX / 2 + 1);
+        assert_eq!(b.floor(Lsn(80)), Lsn(80));
+        assert_eq!(b.floor(Lsn(120)), Lsn(80));
+        // The newest of before is one of those that stay: a watermark that has reached it does not go back.
+        assert_eq!(b.floor(Lsn(most * 40)), Lsn(most * 40));
+        assert_eq!(b.floor(Lsn(u64::MAX)), Lsn(most * 40 + 8));
+    }
+
+    #[test]
+    fn what_is_forgotten_lies_below() {
+        let mut b = Boundaries::default();
+        for end in [40, 80, 120] {
+            b.push(Lsn(end));
+        }
+        b.forget_below(Lsn(80));
+        assert_eq!(b.floor(Lsn(79)), Lsn(0));
+        assert_eq!(b.floor(Lsn(80)), Lsn(80));
+        assert_eq!(b.floor(Lsn(130)), Lsn(120));
+    }
 }
