@@ -356,6 +356,8 @@ pub(crate) fn open_locked<D: Disk>(
         Rewrite::FromTrim => now.trimmed..forget_ahead(&disk, geometry, tail, &mut listing)?,
     };
     let persisted = if unsettled { now.persisted.min(tail) } else { tail };
+    let left_end =
+        if onward.settles() && !memory_lost { end_of_files(geometry, &listing, tail) } else { tail };
     let unvouched =
         if unsettled { Some(Unvouched { rewrite, tail, bytes: next.encode()?, next }) } else { None };
     let control = Control { file, now };
@@ -372,6 +374,7 @@ pub(crate) fn open_locked<D: Disk>(
         boot_id,
         device_bytes_before,
         for_repair,
+        left_end,
     };
     let (store, rewritten_bytes) = assemble(disk, lock, options, recovered, later)?;
     let opened = Opened {
@@ -525,6 +528,8 @@ struct Recovered<D: Disk> {
     device_bytes_before: Option<u64>,
     /// What lies behind the tail is not leftovers.
     for_repair: bool,
+    /// [`Store::write_again`].
+    left_end: Lsn,
 }
 
 /// The store over a recovered folder: the rest of recovery is done, or left for `later`; then files without log go to the pool, segments from the tail on are
@@ -539,7 +544,8 @@ fn assemble<D: Disk>(
     let Recovered { geometry, tail, persisted, control, live, listing, unvouched, boot_id, .. } = recovered;
     let next = unvouched.as_ref().map_or(&control.now, |rest| &rest.next);
     let live = LiveMarks::open(&disk, &control.file, &live, next)?;
-    let (device_bytes_before, for_repair) = (recovered.device_bytes_before, recovered.for_repair);
+    let (device_bytes_before, for_repair, left_end) =
+        (recovered.device_bytes_before, recovered.for_repair, recovered.left_end);
     let first = geometry.segment_of(control.now.trimmed);
     let tail_segment = geometry.segment_of(tail);
     let store = Store {
@@ -554,6 +560,7 @@ fn assemble<D: Disk>(
         persisted: AtomicU64::new(persisted.0),
         trimmed: AtomicU64::new(control.now.trimmed.0),
         released_below: AtomicU64::new(first),
+        left_end,
         superblock: Mutex::new(control),
         live,
         segments: RwLock::new(BTreeMap::new()),

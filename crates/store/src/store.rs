@@ -10,10 +10,11 @@
 //! Locks, in the order in which they may be taken: `preparing` → `flushing` → `vouching` → `superblock` → `pool` → `segments`; the live mark's behind all of them. Appends take none of them.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use windlass_log::{Geometry, LogId, Lsn, Memory, Superblock, SuperblockEncodeError};
+use windlass_log::{Geometry, LogId, Lsn, Memory, SEGMENT_HEADER_BYTES, Superblock, SuperblockEncodeError};
 
 use crate::counters::{Counters, Counting};
 use crate::disk::{Access, Disk, DiskFile};
@@ -70,6 +71,8 @@ pub struct Store<D: Disk> {
     pub(crate) trimmed: AtomicU64,
     /// Segments with lower numbers are released: in the pool, or gone.
     pub(crate) released_below: AtomicU64,
+    /// Where the files end that a process before has left behind the tail, in this boot and without a clean end; else the tail.
+    pub(crate) left_end: Lsn,
     pub(crate) running: AtomicBool,
     pub(crate) closed: AtomicBool,
     /// Damage was found below the persisted mark, and the mark lowered: a segment that was flushed may be missing.
@@ -333,6 +336,46 @@ impl<D: Disk> Store<D> {
             Err(error) if error.errno == crate::disk::Errno::NOENT => Err(MemoryError::NotReady { segment }),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Writes bytes behind the opening's tail again with what they hold, as far as they lie in files that a process before has left, so that the next flush
+    /// writes them: that process may have had them written by a flush that failed, after which the kernel counts their pages as clean. Who has stored them, it
+    /// or this one, can't be told by looking. Just these bytes, as others may be writing beside them. Elsewhere nothing is done. Answers how many.
+    ///
+    /// To be called before these bytes are flushed, for what was found valid in memory that others write.
+    ///
+    /// # Errors
+    ///
+    /// A write failed: nothing is known of the bytes on the medium.
+    ///
+    /// # Panics
+    ///
+    /// If [`Store::begin`] has not been called.
+    pub fn write_again(&self, range: Range<Lsn>) -> Result<u64, DiskError> {
+        self.assert_running();
+        let to = range.end.min(self.left_end);
+        if range.start >= to || windlass_log::planted!(R11) {
+            return Ok(0);
+        }
+        let (geometry, mut written) = (self.geometry, 0);
+        // In pages, so that no larger folios come into being than there are (DESIGN.md section 5).
+        let mut page = [0; 4096];
+        for number in geometry.segment_of(range.start)..=geometry.segment_of(to) {
+            let base = geometry.base(number).0;
+            // Not there: released by a trim, which stands for it.
+            let Some(segment) = self.segments().get(&number).cloned() else { continue };
+            let mut at = range.start.0.max(base + SEGMENT_HEADER_BYTES) - base;
+            let end = to.0.min(base + geometry.segment_bytes()).saturating_sub(base);
+            while at < end {
+                let count = (4096 - at % 4096).min(end - at);
+                let piece = &mut page[..usize::try_from(count).expect("at most a page")];
+                segment.memory().copy_out(at, piece);
+                let name = names::segment(geometry, number);
+                segment.file.write_at(piece, at).at(DiskCall::Write, self.disk.path(), &name)?;
+                (at, written) = (at + count, written + count);
+            }
+        }
+        Ok(written)
     }
 
     /// Opens and maps a segment's file.

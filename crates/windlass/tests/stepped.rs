@@ -727,6 +727,57 @@ fn what_was_placed_in_an_image_is_found_by_the_next_opening_of_the_process_and_n
     }
 }
 
+/// What a process before has left behind the tail may count as clean though no flush ever got it to the medium. It becomes part of the log again once what is
+/// missing before it has come, and what is there of it already looks the same whether it came again or not.
+#[test]
+fn what_a_failed_flush_has_left_behind_the_tail_is_written_again_before_it_counts_r11() {
+    for files in [Files::Any, Files::WholePages] {
+        let mut sim = Sim::with(43, files);
+        sim.until("a primary", |sim| sim.primary().is_some());
+        sim.until("acknowledgements", |sim| sim.acknowledged.len() > 5);
+        sim.is_idle = true;
+        sim.until("all have all", |sim| {
+            let mut all = sim.members.iter().map(|member| member.driver.as_ref().unwrap().status());
+            let first = all.next().unwrap();
+            all.all(|status| status.tail == first.tail && status.durable == first.tail)
+        });
+        let at = sim.primary().unwrap();
+        let backup = (at + 1) % MEMBERS;
+        let before = sim.driver(backup).status().tail;
+        // Over several pages.
+        for _ in 0..24 {
+            sim.append(at);
+        }
+        let end = sim.members[at].open.back().unwrap().0;
+        assert_eq!(before.0 / SEGMENT_BYTES, end.0 / SEGMENT_BYTES, "all in one segment");
+        sim.step(at);
+        for link in sim.world.pending() {
+            for _ in 0..8 {
+                sim.world.step(link);
+            }
+        }
+        // It has had no turn, and has flushed nothing. Of the first record the beginning is not there, and what is was written by a flush that failed.
+        sim.kill(backup, None);
+        let name = format!("{:016x}.segment", before.0 / SEGMENT_BYTES * SEGMENT_BYTES);
+        let file = sim.members[backup].disk.open(&name, Access::ReadWrite).unwrap();
+        file.write_at(&[0; 8], before.0 % SEGMENT_BYTES).unwrap();
+        sim.members[backup].disk.fail(Call::Sync, 0, Errno::IO);
+        assert_eq!(file.sync(), Err(Errno::IO));
+        sim.open(backup, 1);
+        assert_eq!(sim.driver(backup).status().tail, before, "{files:?}");
+        sim.until("it has all again", |sim| {
+            sim.members[backup].driver.as_ref().unwrap().status().persisted.0 >= end
+        });
+        sim.kill(backup, Some(Survive::Nothing));
+        sim.open(backup, 9);
+        let after = sim.driver(backup).status().tail;
+        assert!(after >= end, "{files:?}: {after}, {end} was persisted");
+        sim.is_idle = false;
+        sim.settle();
+        assert!(sim.stopped.is_empty(), "{:?}", sim.stopped);
+    }
+}
+
 #[test]
 fn kind_24_a_failing_flush_on_the_primary_ends_its_tenure_and_the_group_goes_on() {
     let mut sim = Sim::new(3);

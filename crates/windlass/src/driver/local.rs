@@ -175,10 +175,14 @@ impl<F: Fabric, D: Disk> Local<F, D> {
         std::mem::take(&mut self.configurations)
     }
 
-    /// What was found valid goes from the images, if there are any, to the segment files, where it is flushed.
+    /// What was found valid goes from the images, if there are any, to the segment files, where it is flushed; what a process before may have left there is
+    /// written again.
     fn keep(&mut self, fabric: &F, from: Lsn, to: Lsn) -> Result<(), SegmentError> {
-        if !self.segments.is_staged() || from >= to {
+        if from >= to {
             return Ok(());
+        }
+        if !self.segments.is_staged() {
+            return self.write_again(from, to);
         }
         let geometry = self.geometry;
         // A tail at a segment's first record has nothing of that segment, which may not be there yet.
@@ -190,6 +194,11 @@ impl<F: Fabric, D: Disk> Local<F, D> {
             let end = (to.0 - base).min(geometry.segment_bytes());
             segment.keep(start..end.max(start));
         }
+        self.write_again(from, to)
+    }
+
+    fn write_again(&self, from: Lsn, to: Lsn) -> Result<(), SegmentError> {
+        self.store.write_again(from..to).map_err(|error| SegmentError::Store(MemoryError::Disk(error)))?;
         Ok(())
     }
 
