@@ -45,8 +45,8 @@ pub(crate) fn durable(world: &mut World, at: usize, start: Lsn, end: Lsn, saw: b
     let segment_bytes = crate::setting::SEGMENT_BYTES;
     let Some((base, range)) = stretches(segment_bytes, start, end).next() else { return };
     let name = segment_name(base);
-    let Some(bytes) = world.disk(at).live_bytes(&name, range.clone()) else { return };
-    // Whose disk was lost, or has lied, held it once.
+    let Some(bytes) = world.written(at, &name, range.clone()) else { return };
+    // Whose disk was lost, or has lied, held it once. The others are held against what was written, also where it has rotted since.
     let holds = |at: &&usize| {
         let (disk, is_excused) = world.medium(**at);
         is_excused || disk.holds(&name, range.start, &bytes)

@@ -70,6 +70,8 @@ pub(super) struct Member {
     pub(super) has_ghosts: bool,
     /// Where synced data is not what it was, until it was had again or released.
     pub(super) rot: Option<Lsn>,
+    /// What the sector there held, and what it holds since.
+    rotten: Option<Rotten>,
     /// It knows.
     pub(super) is_rot_found: bool,
     /// Trimmed and persisted by its superblock when it died.
@@ -88,6 +90,29 @@ pub(super) struct Member {
     incarnation: u64,
     offset_ns: u64,
     drift: i64,
+}
+
+/// A sector of a member's medium that is not what it was.
+struct Rotten {
+    name: String,
+    start: u64,
+    was: Vec<u8>,
+    is: Vec<u8>,
+}
+
+impl Rotten {
+    /// Puts what was there back into bytes of a file, if they still hold what it has become.
+    fn undo(&self, name: &str, start: u64, bytes: &mut [u8]) {
+        let pairs = self.was.iter().zip(&self.is).zip(self.start..);
+        let inside =
+            pairs.filter_map(|(pair, at)| Some((pair, usize::try_from(at.checked_sub(start)?).ok()?)));
+        let inside: Vec<_> = inside.filter(|(_, at)| *at < bytes.len()).collect();
+        if name == self.name && inside.iter().all(|((_, is), at)| bytes[*at] == **is) {
+            for ((was, _), at) in inside {
+                bytes[at] = *was;
+            }
+        }
+    }
 }
 
 fn options() -> Options {
@@ -132,6 +157,7 @@ impl Member {
             has_leaked: false,
             has_ghosts: false,
             rot: None,
+            rotten: None,
             is_rot_found: false,
             provable: (Lsn(0), Lsn(0)),
             medium_checked: Lsn(0),
@@ -180,10 +206,15 @@ impl Member {
         self.is_emptied || memory_counts && self.has_lost_memory || self.rot.is_some() || !self.has_begun
     }
 
-    /// A file and a place in it that were synced and are known to have been; of a member that runs only in segments that it is done with.
-    pub(super) fn rottable(&mut self, pick: u64) -> Option<(String, Lsn)> {
+    /// A file and a place in it that were synced and are known to have been; of a member that runs only in segments that it is done with. Where what is
+    /// `placed` counts, also no more than a quorum is known to have persisted: a device that reads for a request what has rotted since the request was
+    /// posted places that, and says so.
+    pub(super) fn rottable(&mut self, pick: u64, placed_counts: bool) -> Option<(String, Lsn)> {
         let provable = (self.provable.0.0, self.provable.1.0);
-        let (from, to) = if self.driver.is_some() { self.cold()? } else { provable };
+        let (from, mut to) = if self.driver.is_some() { self.cold()? } else { provable };
+        if placed_counts && let Some(status) = self.status() {
+            to = to.min(status.durable.0);
+        }
         let place = (from + pick.checked_rem(to.checked_sub(from)?)?) & !7;
         let is_header = place % SEGMENT_BYTES < 4096;
         // A whole sector inside of what was synced.
@@ -200,17 +231,42 @@ impl Member {
         Some((superblock.trimmed.0.next_multiple_of(SEGMENT_BYTES), cold))
     }
 
-    /// What was released is not missed, once the member knows; what was had again is whole. Whether it is that since now.
+    /// Rots: `change` is what becomes of the sector that holds `place`, in the file of that name.
+    pub(super) fn rot_at(&mut self, name: &str, place: Lsn, change: impl FnOnce(&TestDisk)) {
+        let start = place.0 % SEGMENT_BYTES / 512 * 512;
+        let was = self.disk.live_bytes(name, start..start + 512).unwrap_or_default();
+        change(&self.disk);
+        let is = self.disk.live_bytes(name, start..start + 512).unwrap_or_default();
+        (self.rot, self.is_rot_found) = (Some(place), false);
+        self.rotten = Some(Rotten { name: name.to_owned(), start, was, is });
+    }
+
+    /// What this member wrote to a file there, whatever has rotted since; `None` if there is no such file.
+    pub(super) fn written(&self, name: &str, range: std::ops::Range<u64>) -> Option<Vec<u8>> {
+        let start = range.start;
+        let mut bytes = self.disk.live_bytes(name, range)?;
+        if let (Some(_), Some(rotten)) = (self.rot, &self.rotten) {
+            rotten.undo(name, start, &mut bytes);
+        }
+        Some(bytes)
+    }
+
+    /// What was released is not missed, once the member knows, also after its next opening; what was had again is whole. Whether it is that since now.
     pub(super) fn forget_rot(&mut self) -> bool {
         let (Some(driver), Some(place)) = (&self.driver, self.rot) else { return false };
         let (store, status) = (driver.store(), driver.status());
-        if status.damaged {
-            // Until a primary has told it what it lacks, it counts for nobody, also where all of that was trimmed.
+        if status.damaged || store.superblock().acknowledged > status.tail {
+            // Until a primary has told it what it lacks, it counts for nobody, also where all of that was trimmed; and as long as its superblock does not
+            // say that it counts again, its next opening finds it damaged.
             return false;
         }
         if place < store.trimmed() {
             self.rot = None;
-        } else if status.tail > place {
+        } else if status.tail <= place {
+            // Cut off, with what was never committed.
+            self.rot = None;
+            return self.is_rot_found;
+        } else {
             // Whole all the same: it changed nothing, or was written over before anybody met it.
             let mut reader = store.reader(store.trimmed());
             while let Ok(windlass::store::Read::Record(_)) = reader.next(status.tail) {}
@@ -500,6 +556,11 @@ impl World {
         (from < to).then_some((from, to))
     }
 
+    /// What a member wrote to a file there, whatever has rotted since; `None` if there is no such file.
+    pub(crate) fn written(&self, at: usize, name: &str, range: std::ops::Range<u64>) -> Option<Vec<u8>> {
+        self.members[at].written(name, range)
+    }
+
     /// A member's disk.
     pub(crate) fn disk(&self, at: usize) -> &TestDisk {
         &self.members[at].disk
@@ -571,5 +632,28 @@ impl World {
     /// The members that do something now.
     pub(super) fn running(&self) -> VecDeque<usize> {
         (0..self.members.len()).filter(|at| self.members[*at].driver.is_some()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_written_is_told_from_what_has_rotted_since_and_from_what_was_written_over_it() {
+        let rotten = Rotten { name: "one".to_owned(), start: 512, was: vec![1; 512], is: vec![2; 512] };
+        let seen = |name: &str, start: u64, byte: u8, bytes: usize| {
+            let mut found = vec![byte; bytes];
+            rotten.undo(name, start, &mut found);
+            found
+        };
+        assert_eq!(seen("one", 512, 2, 512), [1; 512]);
+        // In part, at either end.
+        assert_eq!(seen("one", 1_000, 2, 100), [vec![1; 24], vec![2; 76]].concat());
+        assert_eq!(seen("one", 500, 2, 100), [vec![2; 12], vec![1; 88]].concat());
+        // Somewhere else, another file, written anew.
+        for (name, start, byte) in [("one", 0, 2), ("one", 1_024, 2), ("two", 512, 2), ("one", 512, 3)] {
+            assert_eq!(seen(name, start, byte, 512), vec![byte; 512], "{name} {start} {byte}");
+        }
     }
 }

@@ -87,7 +87,11 @@ impl World {
     pub(super) fn sends(&mut self, at: usize, message: &Message) {
         match message {
             Message::PreVote { .. } => self.enter(at, Phase::Asking),
-            Message::Fence { .. } => self.enter(at, Phase::Fencing),
+            Message::Fence { .. } => {
+                // Another log may be chosen, and this one cut to it: without a new epoch in the history before the rest is fetched.
+                self.members[at].floors.forget();
+                self.enter(at, Phase::Fencing);
+            }
             Message::Promise { .. } => self.enter(at, Phase::Promised),
             Message::FetchRequest { .. } => self.enter(at, Phase::Fetching),
             Message::Adopted { .. } => {

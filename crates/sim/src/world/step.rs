@@ -130,6 +130,10 @@ impl World {
         if let Some(driver) = &mut member.driver {
             self.events += 1;
             driver.executor_mut().work(lane);
+            if self.members[at].is_rot_found {
+                // A superblock may say now that this member counts again.
+                self.refresh();
+            }
             let checked = medium::given_away(self, at);
             self.check(checked);
             self.wake(at);

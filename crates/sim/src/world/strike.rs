@@ -227,28 +227,23 @@ impl World {
             return;
         }
         let (number, kind) = (self.random.number(), self.random.range(0, 3));
-        let Some((name, place)) = self.members[at].rottable(number) else { return };
-        let member = &mut self.members[at];
+        let Some((name, place)) = self.members[at].rottable(number, memory_counts) else { return };
         let offset = place.0 % SEGMENT_BYTES;
         let mark = match kind {
-            0 => {
-                let mask = u8::try_from(1 + (number >> 8) % 255).unwrap_or(1);
-                member.disk.rot(&name, offset, mask);
-                Mark::Rotted
-            }
-            1 => {
-                member.disk.rot_sector(&name, offset / 512, &[0; 512]);
-                Mark::SectorLost
-            }
+            0 => Mark::Rotted,
+            1 => Mark::SectorLost,
+            _ => Mark::SectorMisdirected,
+        };
+        self.members[at].rot_at(&name, place, |disk| match kind {
+            0 => disk.rot(&name, offset, u8::try_from(1 + (number >> 8) % 255).unwrap_or(1)),
+            1 => disk.rot_sector(&name, offset / 512, &[0; 512]),
             _ => {
                 let other = SEGMENT_BYTES - 512 * (1 + number % 8);
-                let bytes = member.disk.live_bytes(&name, other..other + 512);
+                let bytes = disk.live_bytes(&name, other..other + 512);
                 let bytes = bytes.and_then(|bytes| bytes.try_into().ok()).unwrap_or([0xff; 512]);
-                member.disk.rot_sector(&name, offset / 512, &bytes);
-                Mark::SectorMisdirected
+                disk.rot_sector(&name, offset / 512, &bytes);
             }
-        };
-        (member.rot, member.is_rot_found) = (Some(place), false);
+        });
         self.mark(mark);
         self.say(format_args!("m{at}'s disk has rot at {place}"));
     }
