@@ -40,12 +40,18 @@ impl Floors {
         *self = Floors::default();
     }
 
-    /// The member was opened again with this log. A later primary may have cut it: then its epoch begins there, by the same update of the superblock.
+    /// The member was opened again with this log. A later primary may have cut it: then its epoch begins there, by the same update of the superblock, or, where it
+    /// had never heard of this tenure, the history has this tenure's epoch no more and another one lies there (seed 2144).
     pub(crate) fn opened(&self, member: u8, tail: Lsn, history: &EpochHistory, lost_power: bool) -> Checked {
         let ((floor, epoch), level) =
             if lost_power { (self.local, Level::Local) } else { (self.buffered, Level::Buffered) };
         let later = history.entries().iter().find(|entry| entry.epoch > epoch);
-        let kept = later.map_or(floor, |entry| floor.min(entry.start));
+        let is_there = history.entries().iter().any(|entry| entry.epoch == epoch);
+        let kept = match later {
+            Some(_) if !is_there => Lsn(0),
+            Some(entry) => floor.min(entry.start),
+            None => floor,
+        };
         if tail < kept {
             return violated(
                 NAME,
@@ -89,6 +95,16 @@ mod tests {
         assert!(floors.opened(0, Lsn(5_000), &cut, false).is_err(), "cut lower than its primary said");
         // Power takes what was not flushed.
         assert!(floors.opened(0, Lsn(5_000), &own, true).is_ok());
+    }
+
+    /// Seed 2144: its log has records of an older epoch there, and the member died before they had arrived.
+    #[test]
+    fn a_primary_that_never_heard_of_a_tenure_takes_all_of_it_back() {
+        let mut floors = Floors::default();
+        floors.acknowledged(Level::Buffered, epoch(2), Lsn(9_000));
+        let (own, others) = (history(&[(1, 4096), (2, 5_000)]), history(&[(1, 4096), (3, 9_500)]));
+        assert!(floors.opened(0, Lsn(8_000), &own, false).is_err());
+        assert!(floors.opened(0, Lsn(5_000), &others, false).is_ok());
     }
 
     #[test]

@@ -344,7 +344,12 @@ impl World {
     /// Whether exactly one member leads, all voters follow it, each has and knows all that is committed, and the group is not about to change.
     pub(crate) fn is_whole(&mut self) -> bool {
         self.refresh();
-        if self.whole_voters().iter().any(|at| self.members[*at].rot.is_some()) || !self.is_settled() {
+        // Rot behind its tail is of what was cut (seed 2448).
+        let has_rot = |at: &usize| {
+            let (member, tail) = (&self.members[*at], self.members[*at].status().map(|status| status.tail));
+            member.rot.is_some_and(|place| tail.is_none_or(|tail| place < tail))
+        };
+        if self.whole_voters().iter().any(has_rot) || !self.is_settled() {
             return false;
         }
         let statuses = self.statuses();
