@@ -14,6 +14,8 @@ use crate::exit::{Failure, Status};
 
 /// How often the group is looked at, for takeovers.
 const LOOK: Duration = Duration::from_millis(10);
+/// How often a member loses its disk, at most.
+const EMPTIED: Duration = Duration::from_secs(4);
 /// How often a line says how it goes.
 const LINE: Duration = Duration::from_secs(10);
 
@@ -132,11 +134,13 @@ pub(super) struct Faults<'a> {
     held: Vec<Held>,
     times: BTreeMap<Fault, u64>,
     epochs: BTreeSet<u64>,
+    /// Whether members lose their disks, too.
+    empties: bool,
     pub(super) ended: u64,
 }
 
 impl<'a> Faults<'a> {
-    pub(super) fn new(seed: u64, links: &'a Arc<Links>, disks: &'a Disks) -> Faults<'a> {
+    pub(super) fn new(seed: u64, links: &'a Arc<Links>, disks: &'a Disks, empties: bool) -> Faults<'a> {
         Faults {
             random: seed,
             links,
@@ -144,6 +148,7 @@ impl<'a> Faults<'a> {
             held: Vec::new(),
             times: BTreeMap::new(),
             epochs: BTreeSet::new(),
+            empties,
             ended: 0,
         }
     }
@@ -180,12 +185,20 @@ impl<'a> Faults<'a> {
     ) -> Result<(), Failure> {
         let begun = Instant::now();
         let mut next = begun + self.between_ms(300, 1000);
-        let mut line = begun + LINE;
+        let (mut line, mut empty) = (begun + LINE, begun + EMPTIED / 2);
         while begun.elapsed() < length {
             std::thread::sleep(LOOK);
             let primary = self.look(members)?;
             let now = Instant::now();
             self.end_those(members, |held| held.until <= now)?;
+            members.tend_replacement();
+            if now >= empty {
+                empty = now + Duration::from_secs(1);
+                if self.empties && members.may_lose_a_disk() {
+                    empty = now + EMPTIED;
+                    self.empty_a_disk(members, primary)?;
+                }
+            }
             if now >= next {
                 self.strike(members, primary)?;
                 next = now + self.between_ms(200, 1800);
@@ -227,6 +240,16 @@ impl<'a> Faults<'a> {
             primary = Some(at);
         }
         Ok(primary)
+    }
+
+    /// Each second time the primary's.
+    fn empty_a_disk(&mut self, members: &mut Members, primary: Option<usize>) -> Result<(), Failure> {
+        let chosen = usize::try_from(self.below(members.len() as u64)).unwrap_or(0);
+        let member = if self.below(2) == 0 { primary.unwrap_or(chosen) } else { chosen };
+        if self.held.iter().any(|held| held.member == member) {
+            return Ok(());
+        }
+        members.lose_disk(member)
     }
 
     fn strike(&mut self, members: &mut Members, primary: Option<usize>) -> Result<(), Failure> {

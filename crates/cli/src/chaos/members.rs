@@ -5,7 +5,8 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -13,6 +14,9 @@ use super::proxy::Links;
 use crate::client::{self, Pass, Reply, Request, Standing};
 use crate::exit::{Failure, Status};
 use crate::node::config::{Config, MemberConfig, random_hex, write_private};
+use crate::view::View;
+use windlass::MemberId;
+use windlass::engine::Change;
 
 /// How long a question may take: a frozen member never answers.
 const ANSWER: Duration = Duration::from_millis(300);
@@ -54,7 +58,12 @@ pub(super) fn counter(epoch: &str) -> u64 {
 }
 
 struct Member {
+    /// Its number now: a member that lost its disk comes back under another one.
+    number: u8,
     config_file: PathBuf,
+    /// Where its control plane listens, and where the others reach it.
+    control: SocketAddr,
+    through: SocketAddr,
     folder: PathBuf,
     fabric_bind: SocketAddr,
     fabric_advertise: SocketAddr,
@@ -66,8 +75,26 @@ pub(super) struct Members {
     links: Arc<Links>,
     run: PathBuf,
     members: Vec<Member>,
+    /// The group's file as all members have it, but for how each is reached.
+    config: Config,
+    replacement: Option<Replacement>,
+    pub(super) replaced: u64,
     pub(super) sockets: Sockets,
 }
+
+/// A member that lost its disk, and the one that is to take its place.
+struct Replacement {
+    at: usize,
+    old: u8,
+    new: u8,
+    look_at: Instant,
+    asking: Option<JoinHandle<()>>,
+}
+
+/// How often is looked how far a replacement is.
+const TEND: Duration = Duration::from_millis(100);
+/// How long a primary may take to commit a change.
+const CHANGING: Duration = Duration::from_secs(6);
 
 impl Members {
     /// Writes each member's file and starts its process.
@@ -90,33 +117,32 @@ impl Members {
             (0..count).map(|at| proxied(at, control[at])).collect::<Result<_, _>>()?;
         let (log_id, secret) = (random_hex()?, random_hex()?);
         let sockets: Vec<PathBuf> = (1..=count).map(|number| run.join(format!("m{number}.sock"))).collect();
+        let entries = (0..count).map(|other| MemberConfig {
+            number: u8::try_from(other + 1).expect("few members"),
+            control: through[other],
+            client: sockets[other].clone(),
+            folder: folders[other].clone(),
+            joins: false,
+        });
+        let config = Config {
+            log_id,
+            secret,
+            level: "durable".into(),
+            segment_bytes: 1 << 20,
+            retention_bytes: 1 << 40,
+            suspicion_ms,
+            any_filesystem: true,
+            quorums: None,
+            members: entries.collect(),
+        };
         let mut members = Vec::new();
-        let mut pass = None;
         for at in 0..count {
-            let entries = (0..count).map(|other| MemberConfig {
-                number: u8::try_from(other + 1).expect("few members"),
-                control: if other == at { control[at] } else { through[other] },
-                client: sockets[other].clone(),
-                folder: folders[other].clone(),
-                joins: false,
-            });
-            let config = Config {
-                log_id: log_id.clone(),
-                secret: secret.clone(),
-                level: "durable".into(),
-                segment_bytes: 1 << 20,
-                retention_bytes: 1 << 40,
-                suspicion_ms,
-                any_filesystem: true,
-                quorums: None,
-                members: entries.collect(),
-            };
-            pass = Some(config.pass()?);
-            let config_file = run.join(format!("group{}.toml", at + 1));
-            let text = toml::to_string(&config).map_err(|error| Failure::new(Status::System, error))?;
-            write_private(&config_file, &text).map_err(|error| Failure::io(config_file.display(), &error))?;
+            let number = config.members[at].number;
             members.push(Member {
-                config_file,
+                number,
+                config_file: write_config(&config, run, number, control[at])?,
+                control: control[at],
+                through: through[at],
                 folder: folders[at].clone(),
                 fabric_bind: fabric[at],
                 fabric_advertise: proxied(at, fabric[at])?,
@@ -124,9 +150,16 @@ impl Members {
                 is_frozen: false,
             });
         }
-        let pass = pass.ok_or_else(|| Failure::new(Status::Usage, "a group has members"))?;
-        let sockets = Sockets { paths: sockets, pass };
-        let mut members = Members { links: Arc::clone(links), run: run.to_path_buf(), members, sockets };
+        let sockets = Sockets { paths: sockets, pass: config.pass()? };
+        let mut members = Members {
+            links: Arc::clone(links),
+            run: run.to_path_buf(),
+            members,
+            config,
+            replacement: None,
+            replaced: 0,
+            sockets,
+        };
         (0..count).try_for_each(|at| members.spawn(at))?;
         Ok(members)
     }
@@ -155,7 +188,7 @@ impl Members {
             .arg("node")
             .arg("--config")
             .arg(&member.config_file)
-            .args(["--member", &(at + 1).to_string(), "--exit-with-stdin", "--wait", "event"])
+            .args(["--member", &member.number.to_string(), "--exit-with-stdin", "--wait", "event"])
             .args(["--fabric-bind", &member.fabric_bind.to_string()])
             .args(["--fabric-advertise", &member.fabric_advertise.to_string()])
             .stdin(Stdio::piped())
@@ -194,6 +227,65 @@ impl Members {
             self.members[at].is_frozen = is_frozen;
         }
         Ok(())
+    }
+
+    /// Whether another member may lose its disk: the last one has its place taken, and all run and have everything.
+    pub(super) fn may_lose_a_disk(&self) -> bool {
+        let has_all = |at| {
+            self.is_whole(at)
+                && self.sockets.standing(at).is_some_and(|s| !s.damaged && s.standing == "voter")
+        };
+        self.replacement.is_none() && (0..self.len()).all(has_all)
+    }
+
+    /// Kills its process, empties its disk, and starts a new member there, which is to take its place.
+    pub(super) fn lose_disk(&mut self, at: usize) -> Result<(), Failure> {
+        self.kill(at)?;
+        let folder = self.members[at].folder.clone();
+        std::fs::remove_dir_all(&folder).map_err(|error| Failure::io(folder.display(), &error))?;
+        let highest = self.config.members.iter().map(|member| member.number).max().unwrap_or(0);
+        let new = highest.checked_add(1).ok_or_else(|| Failure::new(Status::System, "no number is left"))?;
+        let member = &mut self.members[at];
+        let old = std::mem::replace(&mut member.number, new);
+        let (control, client) = (member.through, self.sockets.paths[at].clone());
+        self.config.members.push(MemberConfig { number: new, control, client, folder, joins: true });
+        member.config_file = write_config(&self.config, &self.run, new, member.control)?;
+        self.spawn(at)?;
+        self.replacement = Some(Replacement { at, old, new, look_at: Instant::now(), asking: None });
+        Ok(())
+    }
+
+    /// Sees that a new member takes the place of the one that lost its disk: asks primaries until one has done it. `true` while that goes on.
+    pub(super) fn tend_replacement(&mut self) -> bool {
+        let Some(replacement) = &mut self.replacement else { return false };
+        if Instant::now() < replacement.look_at {
+            return true;
+        }
+        replacement.look_at = Instant::now() + TEND;
+        let Some((primary, _)) = self.sockets.primary() else { return true };
+        let (path, pass) = (&self.sockets.paths[primary], &self.sockets.pass);
+        let Ok(Reply::Members(view)) = client::ask(path, pass, &Request::Members, ANSWER) else {
+            return true;
+        };
+        if view.committed && has_place(&view, replacement) {
+            self.replacement = None;
+            self.replaced += 1;
+            return false;
+        }
+        let is_asking = replacement.asking.as_ref().is_some_and(|asking| !asking.is_finished());
+        if view.committed && view.member(replacement.new).is_none() && !is_asking {
+            let change = Change::Replace {
+                old: MemberId(replacement.old),
+                new: MemberId(replacement.new),
+                address: Some(self.members[replacement.at].through),
+            };
+            let (path, pass) = (path.clone(), pass.clone());
+            // What came of it is seen in the members.
+            replacement.asking = Some(std::thread::spawn(move || {
+                let _ = client::ask(&path, &pass, &Request::Change(change), CHANGING);
+            }));
+        }
+        true
     }
 
     /// Starts its process if it has none.
@@ -252,6 +344,22 @@ impl Drop for Members {
             let _ = child.wait();
         }
     }
+}
+
+fn has_place(view: &View, replacement: &Replacement) -> bool {
+    view.member(replacement.old).is_none() && view.member(replacement.new).is_some_and(|new| new.votes())
+}
+
+/// The group's file for one member: where itself listens, and how it reaches the others.
+fn write_config(config: &Config, run: &Path, number: u8, control: SocketAddr) -> Result<PathBuf, Failure> {
+    let mut own = config.clone();
+    for member in own.members.iter_mut().filter(|member| member.number == number) {
+        member.control = control;
+    }
+    let file = run.join(format!("group{number}.toml"));
+    let text = toml::to_string(&own).map_err(|error| Failure::new(Status::System, error))?;
+    write_private(&file, &text).map_err(|error| Failure::io(file.display(), &error))?;
+    Ok(file)
 }
 
 /// As the demo's: outside the range from which the system takes ports for outgoing connections.

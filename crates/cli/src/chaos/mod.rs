@@ -51,6 +51,9 @@ pub(crate) struct Args {
     /// The size of each member's disk, a filesystem in memory, that is filled up at times; 0 for folders that are not
     #[arg(long, value_name = "MIB", default_value_t = 256)]
     disk_mib: u64,
+    /// Empty a member's disk at times, and have a new member take its place
+    #[arg(long)]
+    empty_disks: bool,
 }
 
 /// Runs it. The folder stays if something is wrong.
@@ -99,7 +102,7 @@ fn run_in(args: &Args, run: &Path, disks: &Disks) -> Result<(), Failure> {
     let mut threads: Vec<_> = (0..clients).map(|first| appender(&shared, first, clients)).collect();
     threads.extend((0..clients).map(|_| reader(&shared)));
 
-    let mut faults = Faults::new(args.seed, &links, disks);
+    let mut faults = Faults::new(args.seed, &links, disks, args.empty_disks);
     let struck = faults.run(&mut members, Duration::from_secs(args.seconds), &shared.acknowledged);
     shared.is_over.store(true, Ordering::SeqCst);
     let mut history = History::default();
@@ -127,17 +130,27 @@ fn run_in(args: &Args, run: &Path, disks: &Disks) -> Result<(), Failure> {
     if members.panics() > 0 {
         verdict.violations.push(format!("{} panics in the members' lines", members.panics()));
     }
-    report(args, &faults, &verdict, healed, links.strangers());
+    report(args, &faults, &members, &verdict, healed, links.strangers());
     if verdict.lost == 0 && verdict.violations.is_empty() {
         return Ok(());
     }
     Err(Failure::new(Status::Damage, "no one log explains what the clients saw"))
 }
 
-fn report(args: &Args, faults: &Faults<'_>, verdict: &Verdict, healed: Duration, strangers: u64) {
+fn report(
+    args: &Args,
+    faults: &Faults<'_>,
+    members: &Members,
+    verdict: &Verdict,
+    healed: Duration,
+    strangers: u64,
+) {
     println!("\n{:<28} {:>8}", "fault", "times");
     for (name, times) in faults.counts() {
         println!("{name:<28} {times:>8}");
+    }
+    if args.empty_disks {
+        println!("{:<28} {:>8}", "disk emptied, replaced", members.replaced);
     }
     println!("{:<28} {:>8}", "processes ended by themselves", faults.ended);
     if strangers > 0 {
@@ -185,13 +198,14 @@ fn heal(members: &mut Members, end: u64) -> Result<Duration, Failure> {
         for (at, _) in members.ended() {
             members.restart(at)?;
         }
+        let is_replacing = members.tend_replacement();
         let standings: Vec<_> = (0..members.len()).map(|at| members.sockets.standing(at)).collect();
         let durable: Vec<_> =
             standings.iter().map(|standing| standing.as_ref().map(|s| (s.durable, s.tail))).collect();
         let is_whole =
             durable.iter().all(|d| d.is_some_and(|(durable, tail)| durable >= end && durable == tail));
         let leads = standings.iter().flatten().filter(|standing| standing.role == "primary").count();
-        if is_whole && leads == 1 && durable.iter().all(|d| *d == durable[0]) {
+        if is_whole && !is_replacing && leads == 1 && durable.iter().all(|d| *d == durable[0]) {
             return Ok(begun.elapsed());
         }
         if begun.elapsed() > HEALING {
