@@ -125,7 +125,7 @@ fn an_option_of_a_member_beyond_its_range_is_refused_by_name_before_its_folder_i
             refused(option, base().limits(limits));
         }
     }
-    for bytes in [0, (1 << 62) + 1, u64::MAX] {
+    for bytes in [0, 1, 65_536, 131_071, (1 << 62) + 1, u64::MAX] {
         refused("retention_bytes", base().retention_bytes(bytes));
     }
     for limit in [Duration::ZERO, DAY + MS, Duration::MAX] {

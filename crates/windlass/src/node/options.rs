@@ -152,7 +152,8 @@ impl NodeOptions {
         self
     }
 
-    /// The cap on bytes that the application keeps between its trim point and the tail, 1 to 2^62. Default: 64 segments.
+    /// The cap on bytes that the application keeps between its trim point and the tail, two segments to 2^62. With one, a log at its cap could have nothing left
+    /// to trim while a member is away, for which whole segments are kept, and no room to fill the next one. Default: 64 segments.
     #[must_use]
     pub fn retention_bytes(mut self, retention_bytes: u64) -> NodeOptions {
         self.retention_bytes = Some(retention_bytes);

@@ -73,7 +73,9 @@ fn check_ranges(options: &NodeOptions, geometry: Geometry) -> Result<(), OptionE
     let kept = (geometry.segment_bytes(), OptionError::BYTES_MAX);
     OptionError::check_bytes("backup_retention_bytes", limits.retention_bytes, kept)?;
     if let Some(bytes) = options.retention_bytes {
-        OptionError::check_bytes("retention_bytes", bytes, (1, OptionError::BYTES_MAX))?;
+        // With one, a log at its cap may have nothing to trim: what a member that is away still needs is kept by whole segments.
+        let least = 2 * geometry.segment_bytes();
+        OptionError::check_bytes("retention_bytes", bytes, (least, OptionError::BYTES_MAX))?;
     }
     let waits = (Duration::from_millis(1), OptionError::DAY);
     OptionError::check_time("reservation_limit", options.reservation_limit, waits)?;
