@@ -223,3 +223,139 @@ impl Engine {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Configuration, Identity, Limits, Timing, Witness};
+    use windlass_log::{EpochHistory, Geometry, SEGMENT_BYTES_MIN};
+
+    const START: u64 = 4096;
+
+    fn config(replicated_allowed: bool) -> Config {
+        Config {
+            me: MemberId(0),
+            identity: Identity { incarnation: 1, opening: 1, nonce: 1 },
+            founding: Configuration::founding([0, 1, 2].map(MemberId)),
+            geometry: Geometry::new(SEGMENT_BYTES_MIN).unwrap(),
+            replicated_allowed,
+            seed: 1,
+            timing: Timing::default(),
+            limits: Limits::default(),
+        }
+    }
+
+    fn epoch(counter: u64) -> Epoch {
+        Epoch::new(counter, MemberId(0))
+    }
+
+    /// A log of these epochs, each from its LSN on, up to `tail`, whose owner has acknowledged all of it.
+    fn log(epochs: &[(u64, u64)], tail: u64) -> Summary {
+        let mut history = EpochHistory::new();
+        for (counter, start) in epochs {
+            history.extend(epoch(*counter), Lsn(*start)).unwrap();
+        }
+        Summary {
+            last_epoch: epoch_before(&history, Lsn(tail)),
+            valid_tail: Lsn(tail),
+            trimmed: Lsn(START),
+            mark: mark_at(&history, Lsn(tail)),
+            memory_lost: false,
+            durable: Mark { epoch: Epoch::NONE, lsn: Lsn(START) },
+            witnessed: Vec::new(),
+            history,
+            configurations: [ConfigurationRecord::founding(config(false).founding)].to_vec(),
+        }
+    }
+
+    fn chosen(replicated_allowed: bool, logs: &[(u8, &Summary)]) -> Result<MemberId, Undecided> {
+        let promises = logs.iter().map(|(member, log)| (MemberId(*member), (*log).clone())).collect();
+        choose(&config(replicated_allowed), &promises, Accepted::Nothing)
+    }
+
+    #[test]
+    fn the_latest_epoch_then_the_longest_log_then_the_candidates_own_is_chosen_r17() {
+        let old = log(&[(1, START)], 9000);
+        let new = log(&[(1, START), (2, 5000)], 5040);
+        assert_eq!(chosen(false, &[(0, &old), (1, &new)]), Ok(MemberId(1)));
+        let longer = log(&[(1, START)], 9040);
+        assert_eq!(chosen(false, &[(0, &old), (2, &longer)]), Ok(MemberId(2)));
+        assert_eq!(chosen(false, &[(0, &old), (2, &old)]), Ok(MemberId(0)));
+    }
+
+    #[test]
+    fn a_mark_is_reached_by_a_later_epoch_or_the_same_bytes_r18() {
+        let log = log(&[(1, START), (3, 5000)], 5400);
+        let mark = |counter, lsn| Mark { epoch: epoch(counter), lsn: Lsn(lsn) };
+        assert!(reaches(&log, mark(2, 9000)), "chosen when the mark was already there");
+        assert!(reaches(&log, mark(3, 5400)) && reaches(&log, mark(1, 4900)));
+        assert!(!reaches(&log, mark(3, 5440)) && !reaches(&log, mark(4, 5040)));
+        assert!(reaches(&log, mark(4, START)), "what was trimmed was durable");
+    }
+
+    #[test]
+    fn who_lacks_what_it_acknowledged_counts_only_where_the_chosen_log_has_it_r18() {
+        let best = log(&[(1, START)], 6000);
+        let lacks = |lsn| Summary {
+            valid_tail: Lsn(5000),
+            mark: Mark { epoch: epoch(1), lsn: Lsn(lsn) },
+            ..log(&[(1, START)], 5000)
+        };
+        assert_eq!(chosen(false, &[(0, &best), (1, &lacks(6000))]), Ok(MemberId(0)));
+        let why = Undecided::MarkNotReached { member: MemberId(1), from: Lsn(5000), mark: Lsn(6040) };
+        assert_eq!(chosen(false, &[(0, &best), (1, &lacks(6040))]), Err(why));
+        // A third sound one makes enough; all three and still not enough is a loss.
+        assert_eq!(chosen(false, &[(0, &best), (1, &lacks(6040)), (2, &best)]), Ok(MemberId(0)));
+        let lost = chosen(false, &[(0, &best), (1, &lacks(6040)), (2, &lacks(6080))]);
+        assert!(matches!(lost, Err(Undecided::Lost { .. })), "{lost:?}");
+    }
+
+    #[test]
+    fn a_witness_speaks_of_its_own_member_r18() {
+        let witnessed = |member| {
+            let mark = Mark { epoch: epoch(1), lsn: Lsn(7000) };
+            let witness = Witness { member: MemberId(member), mark };
+            Summary { witnessed: [witness].to_vec(), ..log(&[(1, START)], 6000) }
+        };
+        let other = log(&[(1, START)], 6000);
+        let why = Undecided::MarkNotReached { member: MemberId(1), from: Lsn(6000), mark: Lsn(7000) };
+        assert_eq!(chosen(false, &[(0, &witnessed(1)), (1, &other)]), Err(why));
+        // Of one that has not answered nothing is asked.
+        assert_eq!(chosen(false, &[(0, &witnessed(2)), (1, &other)]), Ok(MemberId(0)));
+    }
+
+    #[test]
+    fn who_lost_its_memory_counts_only_where_placed_does_not_or_all_answered_r19() {
+        let sound = log(&[(1, START)], 6000);
+        let lost = Summary { memory_lost: true, ..sound.clone() };
+        assert_eq!(chosen(false, &[(0, &sound), (1, &lost)]), Ok(MemberId(0)));
+        assert_eq!(chosen(true, &[(0, &sound), (1, &lost)]), Err(Undecided::MemoryLost));
+        assert_eq!(chosen(true, &[(0, &sound), (1, &lost), (2, &sound)]), Ok(MemberId(0)));
+        assert_eq!(chosen(true, &[(0, &sound), (1, &lost), (2, &lost)]), Ok(MemberId(0)));
+        // One that has never followed may have had another disk, at any level.
+        let fresh = log(&[], START);
+        assert_eq!(chosen(false, &[(0, &fresh), (1, &fresh)]), Err(Undecided::MemoryLost));
+        assert_eq!(chosen(false, &[(0, &fresh), (1, &fresh), (2, &fresh)]), Ok(MemberId(0)));
+    }
+
+    #[test]
+    fn who_was_founded_differently_is_named_and_nobody_is_chosen() {
+        let one = log(&[(1, START)], 6000);
+        let mut other = one.clone();
+        let founding = Configuration::founding([0, 1, 3].map(MemberId));
+        other.configurations = [ConfigurationRecord::founding(founding)].to_vec();
+        let why = Undecided::OtherConfiguration { member: MemberId(1), number: 0 };
+        assert_eq!(chosen(false, &[(0, &one), (1, &other)]), Err(why));
+        assert_eq!(chosen(false, &[(0, &one), (1, &one)]), Ok(MemberId(0)));
+    }
+
+    #[test]
+    fn what_is_known_to_be_durable_is_in_whatever_is_chosen_i2() {
+        let best = log(&[(1, START), (2, 5000)], 5400);
+        let knows =
+            |epoch, lsn| Summary { durable: Mark { epoch, lsn: Lsn(lsn) }, ..log(&[(1, START)], 5000) };
+        assert_eq!(chosen(false, &[(0, &best), (1, &knows(epoch(1), 5000))]), Ok(MemberId(0)));
+        let why = Undecided::DurableNotReached { durable: Lsn(5200) };
+        assert_eq!(chosen(false, &[(0, &best), (1, &knows(epoch(1), 5200))]), Err(why));
+    }
+}
