@@ -10,7 +10,7 @@
 //! What an application has to keep, and where it is kept here:
 //!
 //! 1. **A checkpoint says by itself up to where it holds the log**: the file's first line, and not its name or another file.
-//! 2. **It appears whole or not at all**: written under another name, synced, renamed, folder synced ([`put_in_place`]).
+//! 2. **It appears whole or not at all**: written under another name, synced, renamed, folder synced (`put_in_place`).
 //! 3. **The log is never trimmed ahead of it**: [`Table::checkpoint`] is durable before it answers the LSN to trim at.
 //! 4. **What was streamed is the table from then on**: [`Incoming::finish`] first makes the file durable, then swaps what is in memory, and whoever applies
 //!    records begins a new reader there ([`Table::follow`]).
