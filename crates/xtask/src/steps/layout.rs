@@ -16,6 +16,7 @@ const UNSAFE_ALLOWED: &[(&str, &str)] = &[
     ("crates/verbs/", "FFI"),
     ("crates/windlass/tests/steady_state.rs", "an allocator that counts"),
     ("crates/windlass/tests/fork.rs", "a child that goes on before it runs another program"),
+    ("crates/windlass/tests/node_fork.rs", "the same, of a process that runs a node"),
     ("crates/xtask/no_std_check/", "an allocator of its own"),
 ];
 
