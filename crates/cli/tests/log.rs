@@ -968,9 +968,7 @@ fn repair_and_salvage_keep_what_is_whole_around_a_damage_and_name_what_is_lost()
     assert_eq!(lines[2], format!("lost: 1 ranges, {} bytes", behind - lost));
     assert!(why.contains("not everything was readable"), "{why}");
     assert_eq!(place.ok(&["read", &to], b""), b"first\nsecond\nlast\n");
-    assert!(
-        out(&["salvage", "LOG", "--to", &to], REFUSED).1.contains("append to it, or name another folder")
-    );
+    assert!(out(&["salvage", "LOG", "--to", &to], REFUSED).1.contains("remove it, or name another folder"));
 
     let (said, why) = out(&["repair", "LOG", "--dry-run"], DAMAGE);
     let lines: Vec<&str> = said.lines().collect();

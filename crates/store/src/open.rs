@@ -107,7 +107,7 @@ pub enum OpenError {
         cause: NoSuperblock,
     },
     /// The folder has segments and no superblock: it is damaged, or half of it was copied. Restore the superblock with its segments, from one copy.
-    #[error("{} has segments but no superblock: it is damaged or half copied; restore the whole folder from a copy", folder.display())]
+    #[error("{} has segments but no superblock: it is damaged or half copied; restore the whole folder from a copy, or salvage what segments and records say themselves", folder.display())]
     SuperblockMissing {
         /// The folder.
         folder: PathBuf,

@@ -252,7 +252,8 @@ pub(super) fn table(report: &Report, members: &[(String, Checked)]) -> String {
     if binds > 0 {
         let _ = writeln!(
             out,
-            "  windows        bound {} times, each time with another key; {} of {} were used up by that and replaced",
+            "  windows        the backups let a primary write into a segment {} times, each time by binding a memory window to it under a new key;\n\
+             \x20                {} of {} windows came to the end of their 255 keys and were replaced",
             grouped(binds),
             grouped(used_up),
             grouped(sum(|w| w.allocated))

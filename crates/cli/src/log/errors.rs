@@ -138,7 +138,7 @@ pub(super) fn open_store(folder: &Path, error: &StoreOpenError) -> Failure {
         StoreOpenError::Superblock { file, cause } => Failure::new(
             Status::Damage,
             format_args!(
-                "damage in {}: {cause}; nothing can be read without it: restore the whole folder from a copy or a peer",
+                "damage in {}: {cause}; restore the whole folder from a copy or a peer, or have what segments and records say themselves read into a new log with `windlass log salvage`",
                 file.display()
             ),
         ),

@@ -7,9 +7,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::Serialize;
 use windlass::store::disk::{Errno, RealDisk};
 use windlass::store::{
-    DiskCall, DiskError, Finding, Make, RepairError, RepairOrders, Repaired, Store, UnsafeFilesystem,
+    CreateError as StoreCreateError, DiskCall, DiskError, Finding, Make, RepairError, RepairOrders, Repaired,
+    Store, UnsafeFilesystem,
 };
-use windlass::{Lsn, Options, SalvageError, Salvaged};
+use windlass::{CreateError, Lsn, Options, SalvageError, Salvaged};
 
 use super::errors;
 use super::output::Output;
@@ -23,7 +24,7 @@ pub(super) const TABLE: &str = "\
 Exit status:
   0   done: the log is whole (repair --dry-run: nothing is amiss; salvage: everything was readable)
   1   repair --dry-run: something is to be mended, and nothing is lost by that
-  2   damage: repair left it, as no --give-up names all of it, or found it (--dry-run); salvage could not read all
+  2   damage: repair left it, as no --give-up names all of it, or found it (--dry-run), or something has to be moved out of the way; salvage could not read all
   3   refused: no log there, a range that is not damaged, a member's log is given up, the new folder is not empty, ...
   4   the folder is in use by another process
   5   the system failed: reading, writing, flushing or access
@@ -300,6 +301,15 @@ pub(super) fn salvage(folder: &Path, to: &Path, any_filesystem: bool, json: bool
     let options = Options::new().any_filesystem(any_filesystem);
     let salvaged = windlass::salvage(folder, to, options).map_err(|error| match &error {
         SalvageError::Open(error) => errors::open_store(folder, error),
+        SalvageError::Create(CreateError::Store(
+            StoreCreateError::Exists { .. } | StoreCreateError::NotEmpty { .. },
+        )) => {
+            let what = format_args!(
+                "{} is not empty: if a salvage that was cut short has left a part there remove it, or name another folder",
+                to.display()
+            );
+            Failure::new(Status::Refused, what)
+        }
         SalvageError::Create(error) => errors::create(to, error),
         SalvageError::Read(_)
         | SalvageError::Append { .. }
