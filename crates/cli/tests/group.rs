@@ -340,6 +340,59 @@ fn kind_12_a_killed_member_whose_cold_segments_are_damaged_is_repaired_and_nothi
     assert!(clean.status.success(), "{clean:?}");
 }
 
+/// One record is damaged on the medium of every member: nobody leads, each says what it has lost and what can be done, and an operator's word gets the group on with what is left.
+#[test]
+fn where_every_member_is_damaged_the_group_waits_for_an_operators_word_r18() {
+    let mut group = Group::started();
+    let first = group.primary();
+    assert!(group.append(&lines(0, 4000)).success(), "{}", group.said(first));
+    group.wait_even(Instant::now() + PATIENCE);
+    // While a primary leads there is nothing to accept.
+    let out = group.group(&["accept-loss", "--member", "2", "--yes"]);
+    let why = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(out.status.code() == Some(3) && why.contains("a primary leads"), "{out:?}");
+    let tail = group.status()[0]["tail"].as_u64().unwrap();
+    for number in 1..=3 {
+        group.kill(number);
+        let file = group.root.join(format!("m{number}")).join("0000000000000000.segment");
+        let mut bytes = std::fs::read(&file).unwrap();
+        bytes[usize::try_from(tail / 2).unwrap()] ^= 1;
+        std::fs::write(&file, bytes).unwrap();
+    }
+    for number in 1..=3 {
+        group.start(number);
+    }
+    let deadline = Instant::now() + PATIENCE;
+    let says = |group: &Group, number: usize| {
+        let said = group.said(number);
+        said.contains("lost what it may have acknowledged from LSN")
+            && said.contains("windlass group accept-loss")
+    };
+    while !(1..=3).all(|number| says(&group, number)) {
+        assert!(Instant::now() < deadline, "{}{}{}", group.said(1), group.said(2), group.said(3));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(group.group(&["status"]).status.code(), Some(5));
+    // Not by a slip.
+    assert_eq!(group.group(&["accept-loss", "--member", "2"]).status.code(), Some(64));
+    let out = group.group(&["accept-loss", "--member", "2", "--yes"]);
+    let said = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(out.status.success(), "{out:?} {}", group.said(2));
+    assert!(
+        said.contains("m2 gives up what it may have acknowledged from LSN") && said.contains("m2 is primary"),
+        "{said}"
+    );
+    assert!(group.append(&lines(4000, 4010)).success(), "{}", group.said(2));
+    group.wait_even(Instant::now() + PATIENCE);
+    assert!(group.status().iter().all(|row| row["damaged"] == false), "{:?}", group.status());
+    let (before, after) = (lines(0, 4000), lines(4000, 4010));
+    for number in 1..=3 {
+        let read = group.group(&["read", "--member", &number.to_string()]).stdout;
+        let kept = read.strip_suffix(after.as_slice()).expect("what was appended since");
+        assert!(before.starts_with(kept) && kept.len() > before.len() / 4, "{} bytes are kept", kept.len());
+    }
+}
+
 #[test]
 fn frames_are_appended_and_a_tenure_is_handed_over_on_demand() {
     let group = Group::started();
