@@ -250,19 +250,23 @@ impl Setting {
         };
         // What is under way when a window is taken back lands later still: drawn by nothing, so that the other seeds stay what they are.
         if seed.is_multiple_of(8) {
-            fabric.landed_in_pieces = fabric.landed_in_pieces.max(300_000);
+            fabric.landed_in_pieces = fabric.landed_in_pieces.max(500_000);
             // A piece that does not go on landing ends its connection, and the others with it.
             fabric.landed_after_invalidation = 900_000;
-            fabric.landed_slowly = 300_000;
+            fabric.landed_slowly = 600_000;
         }
         let control =
             ControlFaults { duplicated: sometimes(&mut random, 50_000), lost: sometimes(&mut random, 2_000) };
         // What is cut is mended in every run: that is no fault.
-        let process = Strike::ALL
+        let mut process: Vec<(Strike, u32)> = Strike::ALL
             .iter()
             .copied()
             .filter(|(strike, _)| random.percent(70) || *strike == Strike::Mend)
             .collect();
+        if seed.is_multiple_of(8) {
+            // Windows are taken back while long messages are under way.
+            process.push((Strike::Promote, 25));
+        }
         // Most runs are short, so that there can be many of them; what takes long to build up has the others.
         let faulty_ns = match random.range(0, 100) {
             0..85 => random.range(200 * MS, 450 * MS),
