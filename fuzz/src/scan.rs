@@ -33,7 +33,7 @@ pub fn segment_scan(data: &[u8]) {
     let whole = log.walk();
     log.holds_what_was_appended(&whole);
     let marks = log.marks(&mut input, &whole);
-    let undamaged = log.verdict(&marks, Extent::Whole);
+    let undamaged = log.judge(&marks, Extent::Whole, |_| {});
     assert_eq!(undamaged.tail(), log.tail, "{undamaged:?}");
     if marks.clean.is_none_or(|clean| clean == log.tail) {
         assert_eq!(undamaged.class(), Class::End, "{undamaged:?}");
@@ -41,6 +41,7 @@ pub fn segment_scan(data: &[u8]) {
     let damage = log.damage(&mut input);
     log.verdict(&marks, Extent::FromMark);
     let (found, verdict) = log.walk_and_judge(&marks);
+    assert_eq!(log.judge(&marks, Extent::Whole, |_| {}), verdict, "I-7");
     assert!(whole.starts_with(&found), "records that nobody appended, or one that was changed");
     log.damage_was_found(&damage, &whole, &marks, &verdict);
 }
@@ -194,8 +195,11 @@ impl Log {
         Shape { geometry: self.geometry, log_id: LOG_ID, history: self.history.clone() }
     }
 
+    /// What there is to read. Each verdict looks through the zeros of a segment that is ready ahead, which takes most of its time: one log of eight has one.
     fn image(&self) -> MemoryImage {
-        MemoryImage::new(self.geometry, 0, self.segments.iter().cloned().map(Some).collect())
+        let ahead = u64::from(self.tail.0.is_multiple_of(64));
+        let count = usize::try_from(self.geometry.segment_of(self.tail) + 1 + ahead).expect("few");
+        MemoryImage::new(self.geometry, 0, self.segments.iter().take(count).cloned().map(Some).collect())
     }
 
     fn judge(&self, marks: &Marks, extent: Extent, visit: impl FnMut(&Record<'_>)) -> Verdict {
@@ -212,7 +216,6 @@ impl Log {
     fn walk_and_judge(&self, marks: &Marks) -> (Vec<Seen>, Verdict) {
         let mut seen = Vec::new();
         let verdict = self.judge(marks, Extent::Whole, |record| seen.push(Seen::new(record)));
-        assert_eq!(self.verdict(marks, Extent::Whole), verdict, "I-7");
         (seen, verdict)
     }
 

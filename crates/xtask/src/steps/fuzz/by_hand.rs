@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 
-use super::{MANIFEST, build, committed, no_compiler, targets};
+use super::{MANIFEST, SANITIZER, build, committed, no_compiler, targets};
 use crate::exec::Run;
 use crate::report::Outcome;
 use crate::{Context, steps};
@@ -102,8 +102,8 @@ fn fuzz(context: &Context, programs: &Path, chosen: &[String], arguments: &Argum
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let begun = Instant::now();
         let program = programs.join(target).display().to_string();
-        let finished =
-            Run::new(context, &program, &words).limit(NEVER).finish(context, &format!("fuzz-{target}"));
+        let run = Run::new(context, &program, &words).env(SANITIZER.0, SANITIZER.1).limit(NEVER);
+        let finished = run.finish(context, &format!("fuzz-{target}"));
         let executions = statistic(&finished.output, "stat::number_of_executed_units:");
         let inputs = std::fs::read_dir(&corpus).map_or(0, Iterator::count);
         let finding = if finished.success { "none" } else { "FOUND" };
@@ -176,6 +176,8 @@ fn coverage(context: &Context, chosen: &[String]) -> Result<(), String> {
     let build = Run::cargo(context, &words)
         .env("CARGO_TARGET_DIR", &built)
         .env("RUSTFLAGS", "-Cinstrument-coverage --cfg fuzzing")
+        // Build scripts count, too, and would leave what they count in the crates' folders.
+        .env("LLVM_PROFILE_FILE", built.join("build-%p.profraw"))
         .finish(context, "fuzz-coverage-build");
     if !build.success {
         return Err(format!("the replay does not build: {}", build.how));
