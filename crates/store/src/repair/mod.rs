@@ -523,7 +523,8 @@ fn act<D: Disk>(disk: &D, fill: &Fill, note: &Path, orders: &RepairOrders) -> Re
         destroy_torn(disk, geometry, lsn)?;
     }
     let Some(Range { start: lsn, .. }) = fill.cut else { return Ok(()) };
-    if now.history.last().is_some_and(|last| last.start == lsn) {
+    // That the newest epoch begins there says nothing by itself: the damage may begin where it does.
+    if now.generation != fill.generation {
         // Cut already, perhaps not to the end.
         return Ok(destroy_torn(disk, geometry, lsn)?);
     }

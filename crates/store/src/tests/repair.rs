@@ -596,3 +596,34 @@ fn kind_12_a_member_that_closes_over_damage_gets_no_clean_mark_and_opens_as_dama
     assert_eq!((opened.tail, opened.damage.len()), (end, 0));
     assert_eq!((superblock(&disk).clean, superblock(&disk).persisted), (Some(end), end));
 }
+
+/// A log whose damaged end begins where its newest epoch does, here with its first record, has not been cut yet, though an epoch begins there.
+#[test]
+fn kind_3_a_log_that_is_lost_from_its_first_record_on_is_given_up_by_order() {
+    for shorten in [false, true] {
+        let (disk, places) = log(100);
+        for segment in 0..=places[99].start.0 / SEGMENT {
+            let file = name(Lsn(segment * SEGMENT));
+            let bytes = vec![0; if shorten { 64 } else { disk.read_file(&file).len() }];
+            disk.write_file(&file, &bytes);
+        }
+        let orders = giving_up(&dry(&disk));
+        assert_eq!(orders.give_up[0].start, Lsn(4096));
+        let steps = {
+            let undisturbed = disk.copied_in_place();
+            let before = undisturbed.steps();
+            assert!(try_repair(&undisturbed, &orders).unwrap().left.is_empty());
+            let steps = undisturbed.steps() - before;
+            assert!(numbers(&undisturbed).is_empty());
+            steps
+        };
+        for step in 0..steps {
+            let run = disk.copied_in_place();
+            run.stop_at(run.steps() + step);
+            assert!(try_repair(&run, &orders).is_err());
+            let run = run.after_kill();
+            assert!(try_repair(&run, &orders).unwrap().left.is_empty(), "at {step}");
+            assert!(numbers(&run).is_empty(), "at {step}");
+        }
+    }
+}
