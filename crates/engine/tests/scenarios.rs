@@ -67,7 +67,9 @@ scenarios! {
     r16_a_primary_seals_before_it_promises
     r17_a_history_without_bytes_ranks_nothing
     r18_damage_found_while_windows_are_granted
+    r18_a_loss_accepted_and_a_crash_before_the_tenure_is_still_a_loss
     r18_a_loss_accepted_ends_with_a_primary
+    r18_a_loss_accepted_over_anothers_log_is_given_up_by_leading
     r18_a_loss_is_accepted_by_an_operator
     r18_a_damaged_member_neither_leads_nor_counts
     r18_a_valid_log_is_not_taken_for_an_acknowledgement
