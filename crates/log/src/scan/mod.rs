@@ -680,7 +680,7 @@ impl Scan {
 
     /// The next whole record at or behind the scan's place, which need not be a record's start; the scan then stands before it. For
     /// salvage, and for telling damage from a tail. Segments that are missing or have no valid header are passed over, up to `segment_end`
-    /// (not included).
+    /// (not included). Nothing is looked for at or behind the scan's [end](Scan::set_until), and no more than a buffer read.
     ///
     /// # Errors
     ///
@@ -718,7 +718,7 @@ impl Scan {
         let base = self.shape.geometry.base(self.shape.geometry.segment_of(self.at));
         let segment_end = Lsn(base.0 + self.shape.geometry.segment_bytes());
         let mut at = self.at;
-        while segment_end.0 - at.0 >= HEADER_BYTES {
+        while at < self.until && segment_end.0 - at.0 >= HEADER_BYTES {
             let bytes = (segment_end.0 - at.0).min(FLAT_BYTES);
             self.fill_at(image, at, bytes)?;
             let Scan { buffer, span, shape, salt, .. } = self;

@@ -132,6 +132,37 @@ fn r4_what_a_cut_leaves_behind_never_parses_again() {
     assert_eq!(scan.resync(&mut log.image(), 3).unwrap(), None);
 }
 
+/// An image that remembers how far it was read.
+struct Watched<I> {
+    image: I,
+    read_to: Lsn,
+}
+
+impl<I: Image> Image for Watched<I> {
+    type Error = I::Error;
+
+    fn read(&mut self, lsn: Lsn, into: &mut [u8]) -> Result<Fetched, I::Error> {
+        self.read_to = self.read_to.max(Lsn(lsn.0 + u64::try_from(into.len()).unwrap()));
+        self.image.read(lsn, into)
+    }
+}
+
+#[test]
+fn looking_for_a_record_ends_with_the_scan_also_within_a_segment_and_where_there_is_none() {
+    let mut log = Log::new(3);
+    let last = log.append(&[1; 100]);
+    let from = Lsn(last.start.0 + 8);
+    for until in [from, Lsn(from.0 + 8), Lsn(from.0 + 50_000)] {
+        let mut image = Watched { image: log.image(), read_to: Lsn(0) };
+        let mut scan = Scan::new(log.shape.clone(), from, None).flat().until(until);
+        assert_eq!(scan.resync(&mut image, 3).unwrap(), None);
+        assert!(image.read_to.0 <= until.0 + FLAT_BYTES, "{} of {until}", image.read_to);
+    }
+    let mut image = Watched { image: log.image(), read_to: Lsn(0) };
+    assert_eq!(Scan::new(log.shape.clone(), from, None).flat().resync(&mut image, 3).unwrap(), None);
+    assert!(image.read_to.0 >= 3 * log.shape.geometry.segment_bytes(), "to the last segment's end");
+}
+
 #[test]
 fn r4_a_record_of_an_old_epoch_beyond_the_start_of_the_next_never_parses() {
     let mut log = Log::new(1);

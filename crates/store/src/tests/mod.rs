@@ -8,7 +8,7 @@ mod live;
 mod open_cut;
 mod pace;
 mod repair;
-mod testlog;
+pub(crate) mod testlog;
 
 use windlass_log::Lsn;
 
