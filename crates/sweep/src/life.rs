@@ -336,7 +336,7 @@ impl Life<'_> {
         let persisted = self.log.flush()?;
         self.oracle.acknowledged = self.oracle.acknowledged.max(persisted);
         // The helper comes round now and then.
-        if self.oracle.next % 3 == 0 {
+        if self.oracle.next.is_multiple_of(3) {
             self.log.store.sync_live_mark().map_err(gone)?;
         }
         Ok(())

@@ -310,7 +310,7 @@ impl Member<'_> {
     fn flush(&mut self) -> Result<(), Gone> {
         let persisted = self.store.flush(self.tail).map_err(gone)?.lsn();
         self.oracle.acknowledged = self.oracle.acknowledged.max(persisted);
-        if self.oracle.next % 3 == 0 {
+        if self.oracle.next.is_multiple_of(3) {
             self.store.sync_live_mark().map_err(gone)?;
         }
         Ok(())
