@@ -9,7 +9,7 @@ use crate::report::{Cure, Outcome};
 use crate::tally::Tally;
 
 /// A test program that hangs is ended after this time.
-const TEST_LIMIT: Duration = Duration::from_secs(15 * 60);
+const TEST_LIMIT: Duration = Duration::from_secs(30 * 60);
 
 pub(super) fn fmt(context: &Context) -> Outcome {
     // Workspaces of their own are not in `--all`.
