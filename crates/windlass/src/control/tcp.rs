@@ -120,6 +120,7 @@ impl TcpControl {
                 said: BTreeMap::new(),
                 ration: Ration::default(),
                 members: Vec::new(),
+                dialled: Vec::new(),
             }),
         });
         let handle = runtime.handle().clone();
@@ -136,10 +137,14 @@ impl TcpControl {
 
     /// Keeps a connection with these: this member dials those with a lower number.
     fn keep(&self, members: Vec<Member>) {
-        let is_dialled = |member: &Member| member.id < self.shared.me;
-        let before = std::mem::replace(&mut self.shared.state().members, members.clone());
-        for member in members.into_iter().filter(|member| is_dialled(member) && !before.contains(member)) {
-            self.runtime.spawn(dial(Arc::clone(&self.shared), member));
+        let mut state = self.shared.state();
+        state.members.clone_from(&members);
+        for member in members.into_iter().filter(|member| member.id < self.shared.me) {
+            // One that was left out and is here again may still be dialled from before: two at once would throw each other out for ever.
+            if !state.dialled.contains(&member) {
+                state.dialled.push(member);
+                self.runtime.spawn(dial(Arc::clone(&self.shared), member));
+            }
         }
     }
 
@@ -271,6 +276,9 @@ struct State {
     ration: Ration,
     /// Those to keep a connection with.
     members: Vec<Member>,
+    /// Those that a task of this member's dials or serves: one for each. It ends when it finds its member no longer wanted, which is after its
+    /// connection.
+    dialled: Vec<Member>,
 }
 
 impl std::fmt::Debug for Shared {
@@ -297,9 +305,14 @@ impl Shared {
         id > highest || state.members.iter().any(|member| member.id == id)
     }
 
-    /// Whether this member is still to be dialled, at this address.
+    /// Whether this member is still to be dialled, at this address. If not, the task that asks is no longer counted as dialling it.
     fn is_wanted(&self, member: &Member) -> bool {
-        self.state().members.contains(member)
+        let mut state = self.state();
+        let is_wanted = state.members.contains(member);
+        if !is_wanted {
+            state.dialled.retain(|dialled| dialled != member);
+        }
+        is_wanted
     }
 
     /// One line per refusal, as long as there are few; the same one from the same place not again for a while.

@@ -138,6 +138,63 @@ fn a_member_that_is_added_dials_those_that_have_not_heard_of_it() {
     assert_eq!(next(&mut away), ControlEvent::Up { peer: MemberId(1), identity: identity(1, 1) });
 }
 
+/// A member that joins reads one old configuration after the other, which lack members that came later, until it is at the newest that has them all:
+/// it dials each of them once, however often they were left out between.
+#[test]
+fn members_left_out_and_taken_in_again_while_connected_are_not_dialled_twice() {
+    let mut sites = sites(5);
+    let standing = windlass_engine::Standing::Voter;
+    let entries: Vec<MemberEntry> = sites
+        .iter()
+        .map(|site| MemberEntry {
+            id: site.member.id,
+            standing,
+            incarnation: 0,
+            address: Some(site.member.address),
+        })
+        .collect();
+    let mut controls: Vec<_> =
+        (0..5).map(|me| TcpControl::start(options(&mut sites, me), || {}).unwrap()).collect();
+    let mut joins = controls.pop().unwrap();
+    let mut up: Vec<_> = (0..4).map(|_| next(&mut joins)).collect();
+    up.sort_by_key(|event| match event {
+        ControlEvent::Up { peer, .. } | ControlEvent::Down { peer } | ControlEvent::Frame { peer, .. } => {
+            *peer
+        }
+    });
+    let each = |peer: u8| ControlEvent::Up { peer: MemberId(peer), identity: identity(u64::from(peer), 1) };
+    assert_eq!(up, (0..4).map(each).collect::<Vec<_>>());
+    for first in 0..4 {
+        joins.set_members(&entries[..first]);
+        joins.set_members(&entries);
+    }
+    stays_silent(&mut joins);
+    for control in &mut controls {
+        while let Some(event) = control.poll() {
+            assert!(matches!(event, ControlEvent::Up { .. }), "{event:?}");
+        }
+        stays_silent(control);
+    }
+    // One that is left out and goes is dialled no more, and again from when it is taken in.
+    joins.set_members(&entries[1..]);
+    drop(controls.remove(0));
+    assert_eq!(next(&mut joins), ControlEvent::Down { peer: MemberId(0) });
+    sites[0].listener = Some(TcpListener::bind(sites[0].member.address).unwrap());
+    let mut again = options(&mut sites, 0);
+    again.identity = identity(0, 2);
+    let _again = TcpControl::start(again, || {}).unwrap();
+    let start = Instant::now();
+    while joins.shared.state().dialled.contains(&sites[0].member) {
+        assert!(start.elapsed() < WAIT, "it is dialled for ever");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    while joins.poll().is_some() {}
+    joins.set_members(&entries);
+    let back = ControlEvent::Up { peer: MemberId(0), identity: identity(0, 2) };
+    assert_eq!(next(&mut joins), back);
+    stays_silent(&mut joins);
+}
+
 #[test]
 fn a_clone_of_a_connected_member_stays_out_and_harms_nobody() {
     let mut sites = sites(2);
@@ -235,6 +292,7 @@ fn a_listener_that_never_welcomes_is_dialled_again() {
         said: BTreeMap::new(),
         ration: super::super::ration::Ration::default(),
         members: members.clone(),
+        dialled: Vec::new(),
     });
     let wake = Box::new(|| {});
     let is_news = AtomicBool::new(false);
