@@ -278,6 +278,20 @@ pub enum Event {
         primary: MemberId,
         /// The primary's trim point: the checkpoint must reach at least here.
         from: Lsn,
+        /// The epoch of the last byte below, in the primary's log.
+        epoch: Epoch,
+    },
+    /// As backup: the checkpoint that was installed holds another line than the primary's log, so the log can't go on behind it: records in it were given up
+    /// by the group, and others lack. Take another checkpoint. Nothing was changed; [`Event::SnapshotNeeded`] follows.
+    SnapshotOtherLine {
+        /// The primary.
+        primary: MemberId,
+        /// Where the checkpoint ends.
+        at: Lsn,
+        /// The epoch of the last byte below in the primary's log.
+        expected: Epoch,
+        /// In the log that the checkpoint was made from.
+        found: Epoch,
     },
     /// A peer was refused: close that connection, and feed nothing of it to the engine.
     Refused {

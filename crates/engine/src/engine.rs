@@ -53,7 +53,7 @@ pub struct Engine {
     resync: Option<(MemberId, Session)>,
     snapshot: Option<Offer>,
     /// The application's checkpoint, until the log has started again there.
-    installed: Option<Lsn>,
+    installed: Option<(Lsn, Epoch)>,
     /// Where the checkpoint ends that is on its way.
     coming: Option<Lsn>,
     /// A newer offer was asked for, since the checkpoint lies beyond the one at hand.
@@ -353,7 +353,7 @@ impl Engine {
             Input::Fetched { token, valid_tail } => self.fetched(token, valid_tail),
             Input::FetchFailed { token } => self.fetch_failed(token),
             Input::Trim { to } => self.trim_wanted = self.trim_wanted.max(Some(to)),
-            Input::SnapshotInstalled { at } => self.snapshot_installed(at),
+            Input::SnapshotInstalled { at, epoch } => self.snapshot_installed(at, epoch),
             Input::SnapshotComing { at } => self.snapshot_coming(at),
             Input::Suspect => {
                 if self.candidacy.is_none() && self.sealing.is_none() {

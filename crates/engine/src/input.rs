@@ -2,7 +2,7 @@
 
 use alloc::boxed::Box;
 
-use windlass_log::{Lsn, MemberId};
+use windlass_log::{Epoch, Lsn, MemberId};
 
 use crate::{
     Acknowledgement, Change, ConfigurationRecord, Heartbeat, Identity, Message, Notice, Persisted, Placed,
@@ -211,6 +211,9 @@ pub enum Input {
     SnapshotInstalled {
         /// The LSN at which the log goes on: a record end of the primary's log.
         at: Lsn,
+        /// The epoch of the last byte below, in the log that the checkpoint was made from: an LSN alone doesn't say of which line it is. One of another
+        /// line is refused by [`crate::Event::SnapshotOtherLine`].
+        epoch: Epoch,
     },
     /// A checkpoint that stands for everything below `at` is on its way to the application, after [`crate::Event::SnapshotNeeded`]: the primary is asked to
     /// keep its log from there on, within the retention. It does so for 16 times the suspicion timeout; say it again as long as that is so.

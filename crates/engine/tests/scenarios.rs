@@ -43,6 +43,7 @@ scenarios! {
     kind_49_a_new_primary_is_told_of_a_checkpoint_on_its_way
     kind_49_the_log_is_kept_behind_a_checkpoint_on_its_way
     kind_50_a_stopped_backup_neither_blocks_nor_fills
+    kind_52_a_checkpoint_of_another_line
     kind_52_a_fork_below_the_trim_point
     kind_55_another_disk_under_an_old_name
     a_stream_does_not_wait_for_answers

@@ -96,8 +96,9 @@ pub use log::{
 pub use metrics::{HistogramSnapshot, MetricsSnapshot};
 #[cfg(feature = "tcp")]
 pub use node::checkpoint::{
-    CHECKPOINT_CHUNK_BYTES_MAX, Checkpoint, CheckpointError, CheckpointFault, CheckpointSink,
-    CheckpointStatus, CheckpointStep, Checkpoints, Giving, NotGiven, OfferedCheckpoint, Taking, WireError,
+    CHECKPOINT_CHUNK_BYTES_MAX, Checkpoint, CheckpointError, CheckpointFault, CheckpointPosition,
+    CheckpointSink, CheckpointStatus, CheckpointStep, Checkpoints, Giving, NotGiven, OfferedCheckpoint,
+    Taking, WireError,
 };
 #[cfg(feature = "tcp")]
 pub use node::{

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use support::{Group, append_all};
 use windlass::{
-    Checkpoint, CheckpointError, CheckpointFault, CheckpointSink, Checkpoints, Level, Log, Lsn, MemberId,
-    Node, NodeEvent, NotGiven, OfferedCheckpoint, ReadError,
+    Checkpoint, CheckpointError, CheckpointFault, CheckpointPosition, CheckpointSink, Checkpoints, Epoch,
+    Level, Log, Lsn, MemberId, Node, NodeEvent, NotGiven, OfferedCheckpoint, ReadError,
 };
 
 /// How long anything may take before a test fails, on a machine that does much else.
@@ -40,7 +40,7 @@ impl Gate {
     }
 }
 
-/// An application of one member: what it holds is one file, of an LSN and bytes that follow from it.
+/// An application of one member: what it holds is one file, of an LSN, the epoch below, and bytes that follow from it.
 struct Vault {
     folder: PathBuf,
     /// What it would give.
@@ -78,10 +78,21 @@ impl Vault {
 
     /// What it holds, durably: an LSN, and the bytes that belong to it.
     fn held(&self) -> Option<Lsn> {
+        Some(self.position()?.at)
+    }
+
+    fn position(&self) -> Option<CheckpointPosition> {
         let bytes = std::fs::read(self.folder.join("state")).ok()?;
-        let at = Lsn(u64::from_le_bytes(bytes[..8].try_into().unwrap()));
-        assert!(bytes[8..] == content(at), "not the bytes that were given");
-        Some(at)
+        let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+        let (at, epoch) = (Lsn(number(0)), Epoch::from_bits(number(8)));
+        assert!(bytes[16..] == content(at), "not the bytes that were given");
+        Some(CheckpointPosition { at, epoch })
+    }
+
+    /// It holds this without having taken it.
+    fn hold(&self, held: CheckpointPosition) {
+        let head = [held.at.0.to_le_bytes(), held.epoch.to_bits().to_le_bytes()].concat();
+        std::fs::write(self.folder.join("state"), [head, content(held.at)].concat()).unwrap();
     }
 }
 
@@ -111,8 +122,8 @@ struct Sink {
 }
 
 impl Checkpoints for Hook {
-    fn position(&self) -> Result<Lsn, CheckpointFault> {
-        Ok(self.0.held().unwrap_or(Lsn(0)))
+    fn position(&self) -> Result<CheckpointPosition, CheckpointFault> {
+        Ok(self.0.position().unwrap_or(CheckpointPosition::NOTHING))
     }
 
     fn open(&self, _least: Lsn) -> Result<Checkpoint, CheckpointFault> {
@@ -127,6 +138,7 @@ impl Checkpoints for Hook {
     fn begin(&self, offered: &OfferedCheckpoint) -> Result<Box<dyn CheckpointSink>, CheckpointFault> {
         let mut file = File::create(self.0.folder.join("coming"))?;
         file.write_all(&offered.at.0.to_le_bytes())?;
+        file.write_all(&offered.epoch.to_bits().to_le_bytes())?;
         Ok(Box::new(Sink { vault: Arc::clone(&self.0), file }))
     }
 }
@@ -384,6 +396,24 @@ fn a_taker_that_dies_at_any_step_begins_again_or_goes_on() {
     world.goes_on(end, &[b"more".to_vec()]);
     let metrics = world.behind().metrics().group;
     assert_eq!((metrics.checkpoints_taken, metrics.checkpoint_taken_bytes), (0, 0));
+}
+
+#[test]
+fn an_application_of_another_line_is_brought_a_checkpoint_though_it_reaches_far_enough_kind_52() {
+    let mut world = World::new();
+    // As far as the group's checkpoint, but of a line that it has given up: by the epoch alone that can be told.
+    let epoch = world.log.info().epoch;
+    let other = Epoch::new(epoch.counter() + 7, epoch.member());
+    world.vaults[world.behind].hold(CheckpointPosition { at: world.at, epoch: other });
+    world.start(world.behind);
+    let mut events = world.behind().events();
+    let taken = std::iter::repeat_with(|| next(&mut events)).find(Result::is_ok);
+    let giver = Some(world.group.members[world.backup].id);
+    assert_eq!(taken, Some(Ok((giver, world.at, CONTENT as u64))));
+    let held = CheckpointPosition { at: world.at, epoch };
+    assert_eq!(world.vaults[world.behind].position(), Some(held));
+    let end = append_all(&world.log, std::iter::once(b"more".to_vec()), Level::Durable);
+    world.goes_on(end, &[b"more".to_vec()]);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use support::{Group, PATIENCE, append_all, read_all};
 use windlass::engine::{Event, PeerStatus};
-use windlass::{Level, Lsn, NodeEvent, SnapshotError};
+use windlass::{Epoch, Level, Lsn, NodeEvent, SnapshotError};
 
 fn payload(number: u64) -> Vec<u8> {
     let mut bytes = number.to_le_bytes().to_vec();
@@ -72,7 +72,7 @@ fn beyond_the_retention_a_member_needs_a_snapshot_and_goes_on_behind_it() {
     let mut of_third = group.node(third).events();
     let from = loop {
         match of_third.next_blocking(Some(deadline)) {
-            Some(NodeEvent::Group(Event::SnapshotNeeded { primary, from })) => {
+            Some(NodeEvent::Group(Event::SnapshotNeeded { primary, from, .. })) => {
                 assert_eq!(primary, group.members[first].id);
                 break from;
             }
@@ -92,18 +92,36 @@ fn beyond_the_retention_a_member_needs_a_snapshot_and_goes_on_behind_it() {
     // The application's checkpoint reaches up to here.
     let checkpoint = append_all(&log, std::iter::once(b"checkpoint".to_vec()), Level::Durable);
     assert!(checkpoint >= from);
+    let epoch = log.info().epoch;
     // Where no record can start nothing begins.
     for lsn in [checkpoint.0 + 1, 0] {
-        let refused = group.node(third).snapshot_installed(Lsn(lsn));
+        let refused = group.node(third).snapshot_installed(Lsn(lsn), epoch);
         assert_eq!(refused, Err(SnapshotError::NoPosition { lsn: Lsn(lsn) }));
     }
-    group.node(third).snapshot_installed(checkpoint).unwrap();
+    // Nor behind a checkpoint of another line (kind 52): the member says so, and its log stays as it is.
+    let other = Epoch::new(epoch.counter() + 7, epoch.member());
+    group.node(third).snapshot_installed(checkpoint, other).unwrap();
+    loop {
+        match of_third.next_blocking(Some(deadline)) {
+            Some(NodeEvent::Group(Event::SnapshotOtherLine { at, expected, found, .. })) => {
+                assert_eq!((at, expected, found), (checkpoint, epoch, other));
+                break;
+            }
+            // The tail that the member knew lay before it.
+            Some(NodeEvent::Group(Event::SnapshotNeeded { .. })) => {
+                group.node(third).snapshot_installed(checkpoint, other).unwrap();
+            }
+            Some(_) => {}
+            None => panic!("no word of the other line: {:#?}", group.statuses()),
+        }
+    }
+    group.node(third).snapshot_installed(checkpoint, epoch).unwrap();
     let end = append_all(&log, (0..50).map(payload), Level::Durable);
     let deadline = Instant::now() + PATIENCE;
     while group.node(third).status().durable < end {
         // A checkpoint may have been refused because the tail that the member knew lay before it.
         if let Some(NodeEvent::Group(Event::SnapshotNeeded { .. })) = of_third.try_next() {
-            group.node(third).snapshot_installed(checkpoint).unwrap();
+            group.node(third).snapshot_installed(checkpoint, epoch).unwrap();
         }
         assert!(Instant::now() < deadline, "it does not go on: {:#?}", group.statuses());
         std::thread::sleep(Duration::from_millis(20));

@@ -9,7 +9,7 @@
 //!
 //! What an application has to keep, and where it is kept here:
 //!
-//! 1. **A checkpoint says by itself up to where it holds the log**: the file's first line, and not its name or another file.
+//! 1. **A checkpoint says by itself up to where it holds the log, and which line of it**: the file's first line, an LSN and an epoch, and not its name or another file.
 //! 2. **It appears whole or not at all**: written under another name, synced, renamed, folder synced (`put_in_place`).
 //! 3. **The log is never trimmed ahead of it**: [`Table::checkpoint`] is durable before it answers the LSN to trim at.
 //! 4. **What was streamed is the table from then on**: [`Incoming::finish`] first makes the file durable, then swaps what is in memory, and whoever applies
@@ -25,7 +25,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use windlass::{
-    Checkpoint, CheckpointFault, CheckpointSink, Checkpoints, Lsn, Node, OfferedCheckpoint, ReadError,
+    Checkpoint, CheckpointFault, CheckpointPosition, CheckpointSink, Checkpoints, Epoch, Lsn, Node,
+    OfferedCheckpoint, ReadError,
 };
 
 const FILE: &str = "checkpoint";
@@ -38,13 +39,12 @@ pub struct Table {
     state: Mutex<State>,
 }
 
-#[derive(Default)]
 struct State {
     pairs: BTreeMap<String, String>,
     /// Everything below is in `pairs`.
-    applied: Lsn,
+    applied: CheckpointPosition,
     /// Everything below is in the checkpoint's file, durably.
-    durable: Lsn,
+    durable: CheckpointPosition,
     /// How many checkpoints have come from others: a reader of before is past what holds.
     brought: u64,
 }
@@ -62,7 +62,10 @@ impl Table {
                 let (applied, pairs) = read(file)?;
                 State { pairs, applied, durable: applied, brought: 0 }
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => State::default(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let nothing = CheckpointPosition::NOTHING;
+                State { pairs: BTreeMap::new(), applied: nothing, durable: nothing, brought: 0 }
+            }
             Err(error) => return Err(error),
         };
         Ok(Arc::new(Table { folder: folder.into(), state: Mutex::new(state) }))
@@ -75,7 +78,7 @@ impl Table {
     /// Everything in the log below is in the table.
     #[must_use]
     pub fn applied(&self) -> Lsn {
-        self.state().applied
+        self.state().applied.at
     }
 
     /// What is in it.
@@ -94,7 +97,10 @@ impl Table {
             let (from, brought) = {
                 let state = self.state();
                 // A log begins at its trim point, a table without a checkpoint at nothing.
-                (if state.applied == Lsn(0) { node.status().trimmed } else { state.applied }, state.brought)
+                (
+                    if state.applied.at == Lsn(0) { node.status().trimmed } else { state.applied.at },
+                    state.brought,
+                )
             };
             let mut reader = match node.read_from(from) {
                 Ok(reader) => reader,
@@ -116,7 +122,7 @@ impl Table {
                         if let Some((key, value)) = text.split_once('=') {
                             state.pairs.insert(key.into(), value.into());
                         }
-                        state.applied = record.end;
+                        state.applied = CheckpointPosition { at: record.end, epoch: record.epoch };
                     }
                     // Nothing new; or the log went away below the reader, since a checkpoint stands for it.
                     Err(ReadError::AtEnd { .. }) if self.state().brought == brought => {}
@@ -138,29 +144,35 @@ impl Table {
         // Writers wait: a table of some size would write from a copy.
         let mut state = self.state();
         let mut file = File::create(self.folder.join(OUTGOING))?;
-        let mut text = format!("{}\n", state.applied.0);
+        let mut text = format!("{} {}\n", state.applied.at.0, state.applied.epoch.to_bits());
         for (key, value) in &state.pairs {
             text.extend([key, "=", value, "\n"]);
         }
         file.write_all(text.as_bytes())?;
         put_in_place(&self.folder, OUTGOING, &file)?;
         state.durable = state.applied;
-        Ok(state.applied)
+        Ok(state.applied.at)
     }
 }
 
-/// A checkpoint's file: the LSN, then a pair on each line.
-fn read(file: File) -> io::Result<(Lsn, BTreeMap<String, String>)> {
+/// A checkpoint's first line: where it ends, and the epoch of the last record.
+fn position(line: &str) -> Option<CheckpointPosition> {
+    let (at, epoch) = line.trim_end().split_once(' ')?;
+    Some(CheckpointPosition { at: Lsn(at.parse().ok()?), epoch: Epoch::from_bits(epoch.parse().ok()?) })
+}
+
+/// A checkpoint's file: its position, then a pair on each line.
+fn read(file: File) -> io::Result<(CheckpointPosition, BTreeMap<String, String>)> {
     let mut lines = BufReader::new(file).lines();
     let wrong = || io::Error::new(io::ErrorKind::InvalidData, "no checkpoint of a table");
-    let at = lines.next().ok_or_else(wrong)??.parse().map_err(|_| wrong())?;
+    let at = position(&lines.next().ok_or_else(wrong)??).ok_or_else(wrong)?;
     let mut pairs = BTreeMap::new();
     for line in lines {
         let line = line?;
         let (key, value) = line.split_once('=').ok_or_else(wrong)?;
         pairs.insert(key.into(), value.into());
     }
-    Ok((Lsn(at), pairs))
+    Ok((at, pairs))
 }
 
 /// Gives a written file its name: after a crash there is the one before, or this one whole.
@@ -175,12 +187,12 @@ pub struct Shared(pub Arc<Table>);
 
 impl Checkpoints for Shared {
     /// What is durable, and not what is applied: after a crash the table begins there.
-    fn position(&self) -> Result<Lsn, CheckpointFault> {
+    fn position(&self) -> Result<CheckpointPosition, CheckpointFault> {
         Ok(self.0.state().durable)
     }
 
     fn open(&self, least: Lsn) -> Result<Checkpoint, CheckpointFault> {
-        if self.0.state().durable < least {
+        if self.0.state().durable.at < least {
             self.0.checkpoint()?;
         }
         // Open, it stays as it is, whatever takes its name meanwhile.
@@ -188,20 +200,25 @@ impl Checkpoints for Shared {
         let mut first = String::new();
         BufReader::new(&file).read_line(&mut first)?;
         file.rewind()?;
-        let (at, bytes) = (Lsn(first.trim_end().parse()?), file.metadata()?.len());
-        Ok(Checkpoint { at, bytes: Some(bytes), content: Box::new(file) })
+        let held = position(&first).ok_or("its first line is no position")?;
+        let bytes = file.metadata()?.len();
+        Ok(Checkpoint { at: held.at, bytes: Some(bytes), content: Box::new(file) })
     }
 
     fn begin(&self, offered: &OfferedCheckpoint) -> Result<Box<dyn CheckpointSink>, CheckpointFault> {
         let file = File::create(self.0.folder.join(INCOMING))?;
-        Ok(Box::new(Incoming { table: Arc::clone(&self.0), at: offered.at, file }))
+        Ok(Box::new(Incoming {
+            table: Arc::clone(&self.0),
+            at: CheckpointPosition { at: offered.at, epoch: offered.epoch },
+            file,
+        }))
     }
 }
 
 /// A checkpoint that comes from another member, in a file of its own.
 pub struct Incoming {
     table: Arc<Table>,
-    at: Lsn,
+    at: CheckpointPosition,
     file: File,
 }
 
@@ -214,7 +231,7 @@ impl CheckpointSink for Incoming {
         let folder = &self.table.folder;
         let (at, pairs) = read(File::open(folder.join(INCOMING))?)?;
         if at != self.at {
-            return Err(format!("its first line says LSN {at}, its giver {}", self.at).into());
+            return Err(format!("its first line says {at:?}, its giver {:?}", self.at).into());
         }
         // No checkpoint of this member's own may come between the file and what is in memory.
         let mut state = self.table.state();

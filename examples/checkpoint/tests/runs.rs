@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use checkpoint_example::{Shared, Table};
-use windlass::{Checkpoints, Lsn};
+use windlass::{CheckpointPosition, Checkpoints, Lsn};
 
 #[test]
 fn the_member_that_was_away_is_brought_a_checkpoint_and_has_the_same_table() {
@@ -21,10 +21,10 @@ fn a_checkpoint_that_was_not_finished_is_not_seen_and_what_a_crash_left_is_writt
     let folder = tempfile::tempdir().expect("a folder");
     let table = Table::open(folder.path()).expect("an empty table");
     assert_eq!(table.checkpoint().expect("a checkpoint"), Lsn(0));
-    std::fs::write(folder.path().join("checkpoint.incoming"), "8192\na=b\nhalf a li").expect("a file");
+    std::fs::write(folder.path().join("checkpoint.incoming"), "8192 1\na=b\nhalf a li").expect("a file");
     std::fs::write(folder.path().join("checkpoint.new"), "81").expect("a file");
     let table = Table::open(folder.path()).expect("the table");
-    assert_eq!(Shared(table.clone()).position().expect("a position"), Lsn(0));
+    assert_eq!(Shared(table.clone()).position().expect("a position"), CheckpointPosition::NOTHING);
     assert!(table.pairs().is_empty());
     table.checkpoint().expect("another one");
     assert_eq!(Table::open(folder.path()).expect("the table").applied(), Lsn(0));

@@ -4,6 +4,7 @@ use windlass_log::{Epoch, EpochHistory, Lsn, MemberId};
 
 use super::Engine;
 use super::Status;
+use super::work::Offer;
 use crate::history::{epoch_before, trim};
 use crate::{Command, Event, Message, Persisted, Session, Token};
 
@@ -53,14 +54,23 @@ pub(super) struct Reset {
     pub(super) before: Status,
 }
 
+impl Offer {
+    /// What the application is told of it when it is not enough.
+    pub(super) fn snapshot_needed(&self) -> Event {
+        let epoch = epoch_before(&self.history, self.trimmed);
+        Event::SnapshotNeeded { primary: self.primary, from: self.trimmed, epoch }
+    }
+}
+
 impl Engine {
-    /// The application's word. Where no record can start no log begins.
-    pub(super) fn snapshot_installed(&mut self, at: Lsn) {
+    /// The application's word. Where no record can start no log begins; nor, once it is used, behind what is of another line than the primary's log.
+    pub(super) fn snapshot_installed(&mut self, at: Lsn, epoch: Epoch) {
         if self.core.config.geometry.is_position(at) {
-            self.installed = self.installed.max(Some(at));
+            if self.installed.is_none_or(|(held, _)| at >= held) {
+                self.installed = Some((at, epoch));
+            }
         } else if let Some(offer) = &self.snapshot {
-            let (primary, from) = (offer.primary, offer.trimmed);
-            self.core.event(Event::SnapshotNeeded { primary, from });
+            self.core.event(offer.snapshot_needed());
         }
     }
 
@@ -101,21 +111,27 @@ impl Engine {
             return;
         }
         let Some(offer) = &self.snapshot else { return };
-        let Some(at) = self.installed.take() else { return };
+        let Some((at, found)) = self.installed.take() else { return };
         let (primary, from) = (offer.primary, offer.trimmed);
         let is_newer = at > offer.tail;
         if is_newer && !self.asked_for_newer {
             // A checkpoint is taken after the offer was made, as a rule: ask once for one that knows of it.
             let session = offer.session;
             self.asked_for_newer = true;
-            self.installed = Some(at);
+            self.installed = Some((at, found));
             self.snapshot = None;
             self.resync = Some((primary, session));
             return self.send_resync();
         }
         self.asked_for_newer = false;
         if at < from || is_newer {
-            return self.core.event(Event::SnapshotNeeded { primary, from });
+            return self.core.event(offer.snapshot_needed());
+        }
+        let expected = epoch_before(&offer.history, at);
+        if found != expected {
+            // The application holds what the group has given up, and not what it has: no log that begins there mends that.
+            self.core.event(Event::SnapshotOtherLine { primary, at, expected, found });
+            return self.core.event(offer.snapshot_needed());
         }
         let (mut history, configurations) = (offer.history.clone(), offer.configurations.clone());
         // Nothing that was acknowledged lies beyond, unless it was damaged.

@@ -18,7 +18,7 @@ use super::Engine;
 use super::backup::Following;
 use super::core::Adoption;
 use super::takeover::Accepted;
-use crate::{Command, ConfigurationRecord, Event, Message, Session, StopReason, Token};
+use crate::{Command, ConfigurationRecord, Message, Session, StopReason, Token};
 
 #[cfg_attr(feature = "explore", derive(Clone))]
 #[derive(Debug)]
@@ -325,8 +325,11 @@ impl Engine {
 
     fn need_snapshot(&mut self, offer: Offer) {
         let (primary, session, from) = (offer.primary, offer.session, offer.trimmed);
-        if self.snapshot.as_ref().is_none_or(|known| known.session.epoch != session.epoch) {
-            self.core.event(Event::SnapshotNeeded { primary, from });
+        let is_new = self.snapshot.as_ref().is_none_or(|known| known.session.epoch != session.epoch);
+        // The newer offer that was asked for is not news before the checkpoint has been held against it.
+        let is_judged_next = self.asked_for_newer && self.installed.is_some();
+        if is_new && !is_judged_next {
+            self.core.event(offer.snapshot_needed());
         }
         self.snapshot = Some(offer);
         if let Some(coming) = self.coming.filter(|coming| *coming >= from) {

@@ -208,7 +208,7 @@ impl<'a> Words<'a> {
             "fetched" => Input::Fetched { token: self.token(), valid_tail: self.lsn() },
             "fetch_failed" => Input::FetchFailed { token: self.token() },
             "trim" => Input::Trim { to: self.lsn() },
-            "installed" => Input::SnapshotInstalled { at: self.lsn() },
+            "installed" => Input::SnapshotInstalled { at: self.lsn(), epoch: self.epoch() },
             "coming" => Input::SnapshotComing { at: self.lsn() },
             "suspect" => Input::Suspect,
             "change" => Input::Change(self.change()),

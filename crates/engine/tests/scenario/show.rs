@@ -154,7 +154,12 @@ fn event(event: &Event) -> String {
         Event::Role { role, epoch } => format!("role {role:?} {epoch}"),
         Event::Stopped { reason } => format!("stopped: {reason}"),
         Event::Peer { peer, status } => format!("peer {peer} {status:?}"),
-        Event::SnapshotNeeded { primary, from } => format!("snapshot needed from {from} primary {primary}"),
+        Event::SnapshotNeeded { primary, from, .. } => {
+            format!("snapshot needed from {from} primary {primary}")
+        }
+        Event::SnapshotOtherLine { primary, at, expected, found } => {
+            format!("snapshot of another line at {at}: {found}, {expected} primary {primary}")
+        }
         Event::Refused { peer, reason } => format!("refused {peer}: {reason}"),
         Event::Configuration { configuration: c, committed } => {
             format!("configuration {}{}", configuration(c), if *committed { " committed" } else { "" })

@@ -958,10 +958,13 @@ impl World {
 
     fn event(&mut self, at: usize, event: Event) {
         match event {
-            Event::SnapshotNeeded { from, .. } => {
+            Event::SnapshotNeeded { from, epoch, .. } => {
                 self.snapshots += 1;
                 self.schedule_own(MS, at, What::Input(Input::SnapshotComing { at: from }));
-                self.schedule_own(5 * MS, at, What::Input(Input::SnapshotInstalled { at: from }));
+                self.schedule_own(5 * MS, at, What::Input(Input::SnapshotInstalled { at: from, epoch }));
+            }
+            Event::SnapshotOtherLine { at: end, expected, found, .. } => {
+                panic!("m{at} refuses its primary's checkpoint at {end}: {found} instead of {expected}")
             }
             Event::Refused { peer, reason } => panic!("m{at} refuses {peer}: {reason}"),
             Event::Role { .. }

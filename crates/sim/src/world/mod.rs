@@ -19,8 +19,8 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::{Arc, Mutex};
 
-use windlass::Lsn;
 use windlass::engine::{Role, Status};
+use windlass::{Epoch, Lsn};
 
 use self::clients::Pending;
 use self::control::Pair;
@@ -49,7 +49,7 @@ enum What {
     /// A member dies.
     Die { member: usize, life: u64, has_power: bool },
     /// The application of a backup has installed the checkpoint that it lacked.
-    Snapshot { member: usize, life: u64, at: Lsn },
+    Snapshot { member: usize, life: u64, at: Lsn, epoch: Epoch },
     /// Somebody appends.
     Append,
     /// The primary takes many long records, and so many times more.
@@ -250,7 +250,7 @@ impl World {
                     self.die_for_a_while(member, has_power);
                 }
             }
-            What::Snapshot { member, life, at } => self.snapshot_installed(member, life, at),
+            What::Snapshot { member, life, at, epoch } => self.snapshot_installed(member, life, at, epoch),
             What::Append => self.append_some(),
             What::Burst { left } => self.burst(left),
             What::Read => self.read_some(),

@@ -186,14 +186,20 @@ impl World {
                 self.stuck(at, &reason);
                 self.stopped(at);
             }
-            Event::SnapshotNeeded { from, .. } => {
+            Event::SnapshotNeeded { from, epoch, .. } => {
                 self.say(format_args!("m{at} needs a snapshot at {from}"));
                 let life = self.members[at].life;
-                self.plan(2 * MS, What::Snapshot { member: at, life, at: from });
+                self.plan(2 * MS, What::Snapshot { member: at, life, at: from, epoch });
                 if let Some(driver) = &mut self.members[at].driver {
                     driver.ask(windlass::engine::Input::SnapshotComing { at: from });
                     self.wake(at);
                 }
+            }
+            Event::SnapshotOtherLine { at: end, expected, found, .. } => {
+                self.check(crate::oracle::violated(
+                    "liveness",
+                    format!("m{at} refuses its primary's checkpoint at {end}: {found} instead of {expected}"),
+                ));
             }
             Event::Refused { peer, reason } => {
                 self.mark(Mark::Refused);
@@ -248,13 +254,13 @@ impl World {
         self.plan(after, What::Die { member: at, life, has_power: true });
     }
 
-    pub(super) fn snapshot_installed(&mut self, at: usize, life: u64, lsn: Lsn) {
+    pub(super) fn snapshot_installed(&mut self, at: usize, life: u64, lsn: Lsn, epoch: Epoch) {
         let member = &mut self.members[at];
         if member.life != life {
             return;
         }
         if let Some(driver) = &mut member.driver {
-            driver.ask(windlass::engine::Input::SnapshotInstalled { at: lsn });
+            driver.ask(windlass::engine::Input::SnapshotInstalled { at: lsn, epoch });
             self.mark(Mark::Snapshot);
             self.wake(at);
         }

@@ -266,6 +266,7 @@ where
             }
             event @ (Event::NotAMember { .. }
             | Event::SnapshotNeeded { .. }
+            | Event::SnapshotOtherLine { .. }
             | Event::HandoverFailed { .. }
             | Event::LossAccepted { .. }
             | Event::LossNotAccepted { .. }) => self.tell(event),

@@ -312,12 +312,22 @@ pub(super) fn event(logger: &Logger, event: &Event) {
                 "{} can't follow: what it lacks is trimmed; it needs a checkpoint of the application", peer
             );
         }
-        Event::SnapshotNeeded { primary, from } => {
+        Event::SnapshotNeeded { primary, from, .. } => {
             warn!(
                 logger,
                 "the primary {} has trimmed what this member lacks: a checkpoint that reaches at least {} is needed",
                 primary,
                 from
+            );
+        }
+        Event::SnapshotOtherLine { primary, at, expected, found } => {
+            warn!(
+                logger,
+                "the application's checkpoint holds what the group has given up: the byte below LSN {} is of epoch {} there and of {} at the primary {}; take another one",
+                at,
+                found,
+                expected,
+                primary
             );
         }
         Event::HandoverFailed { to } => {

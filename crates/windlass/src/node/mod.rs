@@ -551,17 +551,20 @@ impl Node {
     }
 
     /// The application has installed a checkpoint that stands for everything below `at`, after
-    /// [`windlass_engine::Event::SnapshotNeeded`]. `at` is the end of the last record that the checkpoint knows of.
+    /// [`windlass_engine::Event::SnapshotNeeded`]. `at` is the end of the last record that the checkpoint knows of, and
+    /// `epoch` that record's ([`Record::epoch`](crate::Record)): one of another line than the group's log is refused by
+    /// [`windlass_engine::Event::SnapshotOtherLine`], and another checkpoint has to be taken. The epoch comes from where the checkpoint does, with its
+    /// LSN, and not from this member's log.
     ///
     /// # Errors
     ///
     /// [`SnapshotError`]: another LSN; nothing was asked for. One inside a record is found out only when the primary sends what is there: this
     /// member then doesn't catch up, and its lines say so.
-    pub fn snapshot_installed(&self, at: Lsn) -> Result<(), SnapshotError> {
+    pub fn snapshot_installed(&self, at: Lsn, epoch: Epoch) -> Result<(), SnapshotError> {
         if !self.inner.store.geometry().is_position(at) {
             return Err(SnapshotError::NoPosition { lsn: at });
         }
-        self.ask(Input::SnapshotInstalled { at });
+        self.ask(Input::SnapshotInstalled { at, epoch });
         Ok(())
     }
 

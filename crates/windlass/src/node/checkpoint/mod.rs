@@ -44,13 +44,13 @@ pub type CheckpointFault = Box<dyn std::error::Error + Send + Sync>;
 /// Every call comes from a thread that may wait as long as it likes, never from the node's pump; calls may come at the same time. A call that
 /// never returns keeps its thread, and the [end of the node](crate::Node::close) waits for it for a second.
 pub trait Checkpoints: Send + Sync + 'static {
-    /// Up to which LSN what is **durable** in the application holds the log: everything that was committed below is in it. A record's start; `Lsn(0)`
-    /// if it holds nothing. It may lie beyond the end of this member's log, after a crash between [`CheckpointSink::finish`] and the log's reset.
+    /// Up to where what is **durable** in the application holds the log: everything that was committed below is in it, and nothing else. It may lie beyond the
+    /// end of this member's log, after a crash between [`CheckpointSink::finish`] and the log's reset.
     ///
     /// # Errors
     ///
     /// Anything: it is told as [`CheckpointError::Application`], and asked again.
-    fn position(&self) -> Result<Lsn, CheckpointFault>;
+    fn position(&self) -> Result<CheckpointPosition, CheckpointFault>;
 
     /// Opens a checkpoint that reaches at least `least`, to be read from its beginning to its end while it stays as it is. A peer needs one: make a new one
     /// where the last one is too old. Meanwhile the peer keeps the connection; there is no deadline.
@@ -66,6 +66,22 @@ pub trait Checkpoints: Send + Sync + 'static {
     ///
     /// Anything: the stream is given up, and begun again after a while.
     fn begin(&self, offered: &OfferedCheckpoint) -> Result<Box<dyn CheckpointSink>, CheckpointFault>;
+}
+
+/// Up to where an application holds a log, and which line of it: an LSN alone says nothing of that, since a group that has lost members may have gone on
+/// with other records at the same LSNs (failure kind 52).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CheckpointPosition {
+    /// The end of the last record that it holds, [`Record::end`](crate::Record); `Lsn(0)` if it holds nothing.
+    pub at: Lsn,
+    /// That record's [`Record::epoch`](crate::Record), or [`OfferedCheckpoint::epoch`] of a checkpoint that was taken, kept durably with the LSN;
+    /// [`Epoch::NONE`] if it holds nothing. One that is not the primary's there has another checkpoint brought.
+    pub epoch: Epoch,
+}
+
+impl CheckpointPosition {
+    /// Of an application that holds nothing.
+    pub const NOTHING: CheckpointPosition = CheckpointPosition { at: Lsn(0), epoch: Epoch::NONE };
 }
 
 /// A checkpoint that is open to be read.
@@ -111,7 +127,7 @@ pub trait CheckpointSink: Send {
     fn chunk(&mut self, bytes: &[u8]) -> Result<(), CheckpointFault>;
 
     /// That was all of it: length and sum hold. Makes it **durable** and what the application holds from now on, in one step that a crash can't split, before it
-    /// returns; [`Checkpoints::position`] then answers its LSN. The log is thrown away after that.
+    /// returns; [`Checkpoints::position`] then answers its LSN and epoch. The log is thrown away after that.
     ///
     /// # Errors
     ///
@@ -200,14 +216,14 @@ pub enum CheckpointError {
     /// What arrived is not what a giver sends: a defect there, or on the way.
     #[error("what arrived is no checkpoint: {0}")]
     Wire(#[from] WireError),
-    /// The giver's log is another one there than the primary's.
-    #[error("the byte below LSN {at} is of epoch {found} there and of {expected} at the primary")]
+    /// The checkpoint, a giver's or what the application had, is of another line than the primary's log: it holds what the group has given up.
+    #[error("the byte below LSN {at} is of epoch {found} in the checkpoint and of {expected} at the primary")]
     OtherLine {
         /// The checkpoint's end.
         at: Lsn,
         /// The primary's.
         expected: Epoch,
-        /// The giver's.
+        /// The checkpoint's.
         found: Epoch,
     },
     /// The checkpoint ends where no record can start.

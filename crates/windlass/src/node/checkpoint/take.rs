@@ -12,11 +12,11 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use windlass_engine::{Event, Input, SnapshotNeed, SnapshotState};
-use windlass_log::{Geometry, LogId, Lsn, MemberId};
+use windlass_log::{Epoch, Geometry, LogId, Lsn, MemberId};
 
 use super::give::{PING, SILENCE};
 use super::wire::{self, ALIVE, CREDITS, Frame, HEADER_BYTES, Header, Order, TAKEN, WireError};
-use super::{CheckpointError, CheckpointStep, Hook, Ledger, OfferedCheckpoint, Taking};
+use super::{CheckpointError, CheckpointPosition, CheckpointStep, Hook, Ledger, OfferedCheckpoint, Taking};
 use crate::control::Streams;
 use crate::driver::{GroupMeters, Port, Request};
 use crate::node::events::{Events, NodeEvent, NodeEvents};
@@ -52,6 +52,8 @@ struct Taken {
     /// `None`: it had it already.
     giver: Option<MemberId>,
     at: Lsn,
+    /// Of the last byte below.
+    epoch: Epoch,
     bytes: u64,
 }
 
@@ -73,22 +75,27 @@ impl Bringer {
     /// Brings what is needed. `None`: the node has ended.
     fn bring(&self, events: &mut NodeEvents) -> Option<()> {
         let (mut pause, mut turn) = (PAUSE_FIRST, 0);
+        // With what the application has had in vain it is not tried again.
+        let mut refused = None;
         if self.port.snapshot_need().is_some() {
             self.gather(events)?;
         }
         while let Some(need) = self.port.snapshot_need() {
             let giver = self.giver(&need, turn);
-            let attempt = || self.attempt(&need, giver);
+            let attempt = || self.attempt(&need, giver, refused);
             let taken = std::panic::catch_unwind(AssertUnwindSafe(attempt));
             self.ledger.take(None);
             let failure = match taken.unwrap_or(Err(CheckpointError::Panicked)) {
                 Ok(taken) => match self.install(&taken, events)? {
-                    true => {
+                    Ok(()) => {
                         self.tell(&taken);
                         pause = PAUSE_FIRST;
                         continue;
                     }
-                    false => CheckpointError::Refused { at: taken.at },
+                    Err(error) => {
+                        refused = Some(CheckpointPosition { at: taken.at, epoch: taken.epoch });
+                        error
+                    }
                 },
                 Err(CheckpointError::NotNeeded) => {
                     info!(self.logger, "the log goes on without the checkpoint that was on its way");
@@ -136,12 +143,17 @@ impl Bringer {
     }
 
     /// The application's own word first, then a stream.
-    fn attempt(&self, need: &SnapshotNeed, giver: Option<MemberId>) -> Result<Taken, CheckpointError> {
+    fn attempt(
+        &self,
+        need: &SnapshotNeed,
+        giver: Option<MemberId>,
+        refused: Option<CheckpointPosition>,
+    ) -> Result<Taken, CheckpointError> {
         let keeps = Keeping::start(self, need.from);
-        let at = self.hook.0.position().map_err(CheckpointError::application(CheckpointStep::Position))?;
-        if at >= need.from && self.geometry.is_position(at) {
+        let has = self.hook.0.position().map_err(CheckpointError::application(CheckpointStep::Position))?;
+        if refused != Some(has) && self.is_enough(need, has) {
             // From a checkpoint that was finished before a crash, or by hand.
-            return Ok(Taken { giver: None, at, bytes: 0 });
+            return Ok(Taken { giver: None, at: has.at, epoch: has.epoch, bytes: 0 });
         }
         let giver = giver.ok_or(CheckpointError::Nobody)?;
         let mut arriving = Arriving::start(self, giver, need.from);
@@ -182,33 +194,57 @@ impl Bringer {
         let bytes = arriving.order.bytes();
         drop(arriving);
         sink.finish().map_err(CheckpointError::application(CheckpointStep::Finish))?;
-        Ok(Taken { giver: Some(giver), at, bytes })
+        Ok(Taken { giver: Some(giver), at, epoch, bytes })
     }
 
-    /// Has the log begin again behind what the application holds, and waits for it. `false`: it can't; `None`: the node has ended.
-    fn install(&self, taken: &Taken, events: &mut NodeEvents) -> Option<bool> {
+    /// Whether the log may go on behind what the application has already. One of another line never will (kind 52): what the group has is brought in its
+    /// place. Beyond the tail that the primary offered the engine asks for a newer offer, and judges.
+    fn is_enough(&self, need: &SnapshotNeed, has: CheckpointPosition) -> bool {
+        let CheckpointPosition { at, epoch } = has;
+        if at < need.from || !self.geometry.is_position(at) {
+            return false;
+        }
+        let other = need.epoch_below(at).filter(|expected| *expected != epoch);
+        if let Some(expected) = other {
+            warn!(
+                self.logger,
+                "the application is at LSN {} of a line that the group has given up (epoch {} there, {} at the primary): it is brought a checkpoint",
+                at,
+                epoch,
+                expected
+            );
+        }
+        other.is_none()
+    }
+
+    /// Has the log begin again behind what the application holds, and waits for it. An error: it can't; `None`: the node has ended.
+    fn install(&self, taken: &Taken, events: &mut NodeEvents) -> Option<Result<(), CheckpointError>> {
         while let Some(event) = events.try_next() {
             if event == NodeEvent::Ended {
                 return None;
             }
         }
         let keeps = Keeping::start(self, taken.at);
-        self.port.ask(Request::Engine(Input::SnapshotInstalled { at: taken.at }));
+        self.port.ask(Request::Engine(Input::SnapshotInstalled { at: taken.at, epoch: taken.epoch }));
         let since = Instant::now();
+        let refused = Err(CheckpointError::Refused { at: taken.at });
         let settled = loop {
             let state = self.port.snapshot_state();
             if state == SnapshotState::None {
-                break true;
+                break Ok(());
             }
             match events.next_blocking(Some(Instant::now() + Duration::from_millis(20))) {
                 Some(NodeEvent::Ended) => return None,
-                Some(NodeEvent::Group(Event::SnapshotNeeded { .. })) => break false,
+                Some(NodeEvent::Group(Event::SnapshotOtherLine { at, expected, found, .. })) => {
+                    break Err(CheckpointError::OtherLine { at, expected, found });
+                }
+                Some(NodeEvent::Group(Event::SnapshotNeeded { .. })) => break refused,
                 None if self.port.is_stopped() => return None,
                 Some(_) | None => {}
             }
             // Once it is being used, it takes as long as it takes: its primary may be away.
             if matches!(state, SnapshotState::Needed { .. }) && since.elapsed() > SETTLE {
-                break false;
+                break refused;
             }
         };
         drop(keeps);
@@ -216,7 +252,7 @@ impl Bringer {
     }
 
     fn tell(&self, taken: &Taken) {
-        let Taken { giver, at, bytes } = *taken;
+        let Taken { giver, at, epoch: _, bytes } = *taken;
         match giver {
             Some(giver) => {
                 self.meters.checkpoints_taken.add(1);
@@ -242,7 +278,7 @@ impl Bringer {
 struct Judge<'a> {
     port: &'a Port,
     at: Lsn,
-    epoch: windlass_log::Epoch,
+    epoch: Epoch,
     /// The offer that it was held against last.
     session: Option<windlass_engine::Session>,
 }
