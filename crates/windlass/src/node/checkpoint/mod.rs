@@ -165,8 +165,10 @@ pub enum NotGiven {
     /// Give its node the application's checkpoints.
     #[error("its application gives no checkpoints: give them to its node (NodeOptions::checkpoints)")]
     NoHook,
-    /// It gives to others, or is not up yet.
-    #[error("it gives checkpoints to as many as it may already, or is only starting")]
+    /// It gives to others, still has its application open one for this member from before, or is not up yet.
+    #[error(
+        "it gives checkpoints to as many as it may already, has one open for this member from before, or is only starting"
+    )]
     Busy,
     /// The application's newest one does not reach far enough.
     #[error("its checkpoint reaches LSN {at}, at least {least} is needed")]

@@ -77,10 +77,11 @@ impl Ledger {
         }
     }
 
-    /// A place for one more that is given, if there is one. A peer that asks again is not held up by what it has left.
+    /// A place for one more that is given, if there is one. A member has one at most: one that asks again while the application still opens what it has left
+    /// must not hold up the others, and waits itself until that call is back.
     pub(crate) fn give(self: &Arc<Ledger>, taker: MemberId) -> Option<Given> {
         let mut giving = locked(&self.giving);
-        if giving.len() >= GIVEN_MAX {
+        if giving.len() >= GIVEN_MAX || giving.values().any(|given| given.taker == taker) {
             return None;
         }
         let number = self.made.fetch_add(1, Ordering::Relaxed);
@@ -107,5 +108,24 @@ impl Given {
 impl Drop for Given {
     fn drop(&mut self) {
         locked(&self.ledger.giving).remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_that_asks_again_while_its_first_call_is_open_takes_no_place_of_the_others() {
+        let ledger = Arc::new(Ledger::default());
+        let (one, two, three) = (MemberId(1), MemberId(2), MemberId(3));
+        let first = ledger.give(one).expect("a place");
+        assert!(ledger.give(one).is_none(), "it has left that one, and the application still opens it");
+        let second = ledger.give(two).expect("a place for another member");
+        assert!(ledger.give(three).is_none(), "all are taken");
+        drop(first);
+        let again = ledger.give(one).expect("its own is free again");
+        drop((second, again));
+        assert_eq!(ledger.status(None).giving, []);
     }
 }
