@@ -26,7 +26,9 @@ impl<D: Disk> Store<D> {
             return Ok(());
         }
         let result = self.close_cleanly(tail);
+        let rewriting = locked(&self.rewriting);
         self.closed.store(true, Ordering::Release);
+        drop(rewriting);
         // A child that was forked off shares the lock and must not give up its parent's.
         if !matches!(result, Err(StoreError::Forked { .. })) {
             *locked(&self.lock) = None;
@@ -39,7 +41,10 @@ impl<D: Disk> Store<D> {
     pub fn abandon(&self) {
         // No helper's step may be under way when the lock is given up.
         let _preparing = locked(&self.preparing);
+        // Nor may a flush be writing.
+        let rewriting = locked(&self.rewriting);
         self.closed.store(true, Ordering::Release);
+        drop(rewriting);
         if self.disk.process_id() == self.opener {
             *locked(&self.lock) = None;
         }

@@ -8,12 +8,14 @@ use std::sync::atomic::Ordering;
 use windlass_log::{Lsn, SEGMENT_HEADER_BYTES};
 
 use crate::counters::Counting;
-use crate::disk::{Disk, DiskMap};
+use crate::disk::{Disk, DiskFile, DiskMap};
 use crate::error::{At, DiskCall, StoreError};
 use crate::names;
 use crate::store::{Persisted, Store, locked};
 
 const PAGE_BYTES: u64 = 4096;
+/// What is written again at a time.
+const PIECE_BYTES: u64 = 64 << 10;
 
 impl<D: Disk> Store<D> {
     /// Makes every byte of the log below `upto` durable and says how far the log now is. `upto` must be whole: an LSN that the drain
@@ -43,6 +45,7 @@ impl<D: Disk> Store<D> {
         if from >= upto {
             return Ok(self.persisted());
         }
+        self.write_again(from, upto)?;
         let upto = self.flush_range(from, upto)?;
         // Before anybody hears of it: a process that is killed from here on leaves a mark that covers all that was answered for. Not once the folder was given up: it may be another's.
         if !self.closed.load(Ordering::Acquire) {
@@ -53,6 +56,40 @@ impl<D: Disk> Store<D> {
         Counting::add(&self.counting.flushes, 1);
         Counting::add(&self.counting.flushed_bytes, upto.0.saturating_sub(from.0));
         Ok(Persisted::new(upto))
+    }
+
+    /// Writes `[from, upto)` again, as far as it was [taken over](Store::take_over) from files that a process before has left. Just these bytes, as others may be writing beside them. On the
+    /// way of all other flushes it costs a load.
+    fn write_again(&self, from: Lsn, upto: Lsn) -> Result<(), StoreError> {
+        let to = upto.min(self.left_end).min(Lsn(self.taken_over.load(Ordering::Acquire)));
+        if from >= to || windlass_log::planted!(R11) {
+            return Ok(());
+        }
+        let geometry = self.geometry;
+        let mut buffer = vec![0; usize::try_from(PIECE_BYTES).expect("a piece fits memory")];
+        for number in geometry.segment_of(from)..=geometry.segment_of(to) {
+            let base = geometry.base(number).0;
+            // Not there: released by a trim, which stands for it, or lost, and then it is not flushed either.
+            let Some(segment) = self.segments().get(&number).cloned() else { continue };
+            // While it is held the file is not made another segment's.
+            let mut at = from.0.max(base + SEGMENT_HEADER_BYTES) - base;
+            let end = to.0.min(base + geometry.segment_bytes()).saturating_sub(base);
+            while at < end {
+                let count = (PIECE_BYTES - at % PIECE_BYTES).min(end - at);
+                let piece = &mut buffer[..usize::try_from(count).expect("at most a piece")];
+                let _rewriting = locked(&self.rewriting);
+                // Once the folder is given up it may be another's.
+                self.going_on()?;
+                // Brings the pages in, one by one: a write over them makes no larger folios than there are (DESIGN.md section 5).
+                segment.memory().copy_out(at, piece);
+                let written = segment.file.write_at(piece, at);
+                written
+                    .at(DiskCall::Write, self.disk.path(), &names::segment(geometry, number))
+                    .map_err(|error| self.fail(error))?;
+                at += count;
+            }
+        }
+        Ok(())
     }
 
     /// Flushes the pages of `[from, upto)`, segment by segment, oldest first. What a trim has released meanwhile is passed over: the trim point,

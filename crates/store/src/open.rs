@@ -528,7 +528,7 @@ struct Recovered<D: Disk> {
     device_bytes_before: Option<u64>,
     /// What lies behind the tail is not leftovers.
     for_repair: bool,
-    /// [`Store::write_again`].
+    /// [`Store::left_end`].
     left_end: Lsn,
 }
 
@@ -561,6 +561,8 @@ fn assemble<D: Disk>(
         trimmed: AtomicU64::new(control.now.trimmed.0),
         released_below: AtomicU64::new(first),
         left_end,
+        taken_over: AtomicU64::new(0),
+        rewriting: Mutex::new(()),
         superblock: Mutex::new(control),
         live,
         segments: RwLock::new(BTreeMap::new()),

@@ -7,14 +7,13 @@
 //! * after the first failure of a call that makes things durable, no call succeeds that promises durability (kind 24);
 //! * a segment gets another meaning only after its last LSN is durably trimmed, and nobody holds its memory.
 //!
-//! Locks, in the order in which they may be taken: `preparing` → `flushing` → `vouching` → `superblock` → `pool` → `segments`; the live mark's behind all of them. Appends take none of them.
+//! Locks, in the order in which they may be taken: `preparing` → `flushing` → `vouching` → `superblock` → `pool` → `segments`; that of `rewriting` and the live mark's behind all of them. Appends take none of them.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use windlass_log::{Geometry, LogId, Lsn, Memory, SEGMENT_HEADER_BYTES, Superblock, SuperblockEncodeError};
+use windlass_log::{Geometry, LogId, Lsn, Memory, Superblock, SuperblockEncodeError};
 
 use crate::counters::{Counters, Counting};
 use crate::disk::{Access, Disk, DiskFile};
@@ -73,6 +72,10 @@ pub struct Store<D: Disk> {
     pub(crate) released_below: AtomicU64,
     /// Where the files end that a process before has left behind the tail, in this boot and without a clean end; else the tail.
     pub(crate) left_end: Lsn,
+    /// [`Store::take_over`].
+    pub(crate) taken_over: AtomicU64,
+    /// Held for each piece that a flush writes again, and to give the folder up: behind that nothing is written.
+    pub(crate) rewriting: Mutex<()>,
     pub(crate) running: AtomicBool,
     pub(crate) closed: AtomicBool,
     /// Damage was found below the persisted mark, and the mark lowered: a segment that was flushed may be missing.
@@ -338,44 +341,18 @@ impl<D: Disk> Store<D> {
         }
     }
 
-    /// Writes bytes behind the opening's tail again with what they hold, as far as they lie in files that a process before has left, so that the next flush
-    /// writes them: that process may have had them written by a flush that failed, after which the kernel counts their pages as clean. Who has stored them, it
-    /// or this one, can't be told by looking. Just these bytes, as others may be writing beside them. Elsewhere nothing is done. Answers how many.
+    /// Says that the log was found valid up to `upto` in memory that others write. What of it a process before may have left behind the opening's tail is written again, with what it holds, by
+    /// the flush that it is part of next: that process may have had it written by a flush that failed, after which the kernel counts its pages as clean. Who has stored it, that one or this
+    /// one, can't be told by looking. Costs no system call, and nothing at all elsewhere.
     ///
-    /// To be called before these bytes are flushed, for what was found valid in memory that others write.
-    ///
-    /// # Errors
-    ///
-    /// A write failed: nothing is known of the bytes on the medium.
+    /// To be called before these bytes are flushed.
     ///
     /// # Panics
     ///
     /// If [`Store::begin`] has not been called.
-    pub fn write_again(&self, range: Range<Lsn>) -> Result<u64, DiskError> {
+    pub fn take_over(&self, upto: Lsn) {
         self.assert_running();
-        let to = range.end.min(self.left_end);
-        if range.start >= to || windlass_log::planted!(R11) {
-            return Ok(0);
-        }
-        let (geometry, mut written) = (self.geometry, 0);
-        // In pages, so that no larger folios come into being than there are (DESIGN.md section 5).
-        let mut page = [0; 4096];
-        for number in geometry.segment_of(range.start)..=geometry.segment_of(to) {
-            let base = geometry.base(number).0;
-            // Not there: released by a trim, which stands for it.
-            let Some(segment) = self.segments().get(&number).cloned() else { continue };
-            let mut at = range.start.0.max(base + SEGMENT_HEADER_BYTES) - base;
-            let end = to.0.min(base + geometry.segment_bytes()).saturating_sub(base);
-            while at < end {
-                let count = (4096 - at % 4096).min(end - at);
-                let piece = &mut page[..usize::try_from(count).expect("at most a page")];
-                segment.memory().copy_out(at, piece);
-                let name = names::segment(geometry, number);
-                segment.file.write_at(piece, at).at(DiskCall::Write, self.disk.path(), &name)?;
-                (at, written) = (at + count, written + count);
-            }
-        }
-        Ok(written)
+        self.taken_over.fetch_max(upto.0, Ordering::AcqRel);
     }
 
     /// Opens and maps a segment's file.

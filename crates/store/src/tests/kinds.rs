@@ -1032,3 +1032,40 @@ fn kind_12_a_flush_behind_damage_that_was_found_does_not_hide_it_again_r_18() {
     log.store.cut_with(hurt, |_| {}).unwrap();
     assert_eq!(log.store.mark_max.load(std::sync::atomic::Ordering::Relaxed), u64::MAX);
 }
+
+/// What this process stores itself makes its pages dirty. What others may have stored, or a process before, is written again by the flush and by nobody else.
+#[test]
+fn r_11_what_is_taken_over_behind_the_tail_is_written_again_by_the_flush_alone_in_pieces_kind_24() {
+    let (disk, log, _) = filled(5);
+    drop(log);
+    let disk = disk.after_kill();
+    let mut log = TestLog::open(disk.clone()).unwrap();
+    let writes = |disk: &TestDisk| disk.calls(Call::Write);
+    let append = |log: &mut TestLog<TestDisk>| {
+        for number in 0..20 {
+            log.append(&payload(number)).unwrap();
+        }
+        log.handoff.drained()
+    };
+    append(&mut log);
+    let (before, steps) = (writes(&disk), disk.steps());
+    log.flush().unwrap();
+    assert_eq!((writes(&disk), disk.steps()), (before, steps + 1), "its own: the segment's flush alone");
+    let end = append(&mut log);
+    assert!(end.0 - log.store.persisted().lsn().0 > 3 * 4096, "several pages");
+    log.store.take_over(end);
+    assert_eq!(writes(&disk), before, "not by who says so");
+    assert_eq!(log.flush().unwrap().lsn(), end);
+    assert_eq!(writes(&disk), before + 1, "in one piece");
+    append(&mut log);
+    log.flush().unwrap();
+    assert_eq!(writes(&disk), before + 1, "what comes behind was not taken over");
+    let persisted = log.store.persisted();
+    let end = append(&mut log);
+    log.store.take_over(end);
+    disk.fail(Call::Write, 0, Errno::IO);
+    let flushes = disk.calls(Call::FlushRange);
+    assert!(log.flush().is_err());
+    assert!(log.store.failure().is_some() && log.store.persisted() == persisted, "final");
+    assert_eq!(disk.calls(Call::FlushRange), flushes, "nothing was flushed over it");
+}

@@ -175,14 +175,15 @@ impl<F: Fabric, D: Disk> Local<F, D> {
         std::mem::take(&mut self.configurations)
     }
 
-    /// What was found valid goes from the images, if there are any, to the segment files, where it is flushed; what a process before may have left there is
-    /// written again.
+    /// What was found valid goes from the images, if there are any, to the segment files, where it is flushed; the flush writes
+    /// again what a process before may have left there.
     fn keep(&mut self, fabric: &F, from: Lsn, to: Lsn) -> Result<(), SegmentError> {
         if from >= to {
             return Ok(());
         }
         if !self.segments.is_staged() {
-            return self.write_again(from, to);
+            self.store.take_over(to);
+            return Ok(());
         }
         let geometry = self.geometry;
         // A tail at a segment's first record has nothing of that segment, which may not be there yet.
@@ -194,11 +195,7 @@ impl<F: Fabric, D: Disk> Local<F, D> {
             let end = (to.0 - base).min(geometry.segment_bytes());
             segment.keep(start..end.max(start));
         }
-        self.write_again(from, to)
-    }
-
-    fn write_again(&self, from: Lsn, to: Lsn) -> Result<(), SegmentError> {
-        self.store.write_again(from..to).map_err(|error| SegmentError::Store(MemoryError::Disk(error)))?;
+        self.store.take_over(to);
         Ok(())
     }
 
