@@ -502,6 +502,20 @@ pub enum Undecided {
         /// Its takeover quorum.
         needed: usize,
     },
+    /// An operator has accepted a loss, and a configuration's record is in what was lost: its voters may lead without this member.
+    #[error(
+        "{member} has lost the record of configuration {number}, which ends at LSN {end}, and {missing}, which votes in it, has not answered: two parts of the group could lead at once. Start {missing}; if it is gone for good, restore a folder that has the record from a copy, or salvage the log and found a new group"
+    )]
+    ConfigurationLost {
+        /// Who has lost it.
+        member: MemberId,
+        /// The configuration's number.
+        number: u64,
+        /// Where its record ended.
+        end: Lsn,
+        /// A voter of it that has not answered.
+        missing: MemberId,
+    },
     /// Two members began with different configurations.
     #[error(
         "{member} has another configuration {number} than this member: give all members of a new group the same members and quorums"

@@ -2,6 +2,7 @@
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
 
 use windlass_log::{Epoch, EpochHistory, Lsn, MemberId};
 
@@ -46,6 +47,8 @@ pub(super) struct Core {
     is_placed_unseen: bool,
     /// Committed bytes were lost here by damage: the published watermarks run ahead of the tail until it is repaired.
     lost_committed: bool,
+    /// The newest configuration whose record damage took from this log: known from the superblock, kept there while this member is damaged.
+    lost_configuration: Option<ConfigurationRecord>,
     /// Configurations on their way to the superblock.
     pub(super) unsaved: Option<Unsaved>,
     pub(super) now: u64,
@@ -90,13 +93,16 @@ impl Core {
         );
         assert!(state.trimmed <= valid_tail, "valid tail {valid_tail} below trim point {}", state.trimmed);
         assert!(config.geometry.normalize(valid_tail) == valid_tail, "R-1: {valid_tail} has another name");
+        let is_damaged = Persisted(valid_tail) < state.mark;
         state.mark = state.mark.max(Persisted(valid_tail));
         if state.configurations.is_empty() {
             state.configurations.push(ConfigurationRecord::founding(config.founding.clone()));
         }
-        // What the log has lost with its torn end is none of its configurations any more.
+        // What the log has lost with its torn end is none of its configurations any more; what damage took may be committed.
         let newest =
             in_force(&state.configurations, valid_tail, state.trimmed).last().map(|record| record.end);
+        let lost = state.configurations.iter().rfind(|record| Some(record.end) > newest);
+        let lost_configuration = lost.filter(|_| is_damaged).cloned();
         state.configurations.retain(|record| Some(record.end) <= newest);
         let random = config.seed;
         Core {
@@ -118,6 +124,7 @@ impl Core {
             whole_behind: VecDeque::new(),
             is_placed_unseen: false,
             lost_committed: false,
+            lost_configuration,
             unsaved: None,
             now,
             #[cfg(feature = "explore")]
@@ -194,7 +201,30 @@ impl Core {
     pub(super) fn saved_state(&self) -> Box<DurableState> {
         let state = &self.state;
         assert!(state.promised >= newest(&state.history), "R-5: a promise below an epoch in the log");
-        Box::new(state.clone())
+        Box::new(DurableState { configurations: self.known_configurations(), ..state.clone() })
+    }
+
+    /// The log's configurations, and behind its end the one that damage took.
+    fn known_configurations(&self) -> Vec<ConfigurationRecord> {
+        let mut records = self.state.configurations.clone();
+        // Where the log has come to its place again it is among them, or other bytes are there.
+        let lost = self.lost_configuration.iter().filter(|lost| self.damaged() && lost.end > self.log.tail);
+        for record in lost.filter(|lost| !self.state.configurations.contains(lost)) {
+            records.push(record.clone());
+        }
+        records.sort_by_key(|record| record.end);
+        records
+    }
+
+    /// The log goes on from `at` with this history and mark. What damage took of its configurations stays known while it is damaged, unless the history
+    /// gives another epoch's bytes to that place.
+    pub(super) fn keep_lost_configuration(&mut self, at: Lsn, history: &EpochHistory, mark: Persisted) {
+        let behind = self.state.configurations.iter().rfind(|record| record.end > at).cloned();
+        let own = &self.state.history;
+        let is_same = |end: Lsn| epoch_before(own, end) == epoch_before(history, end);
+        self.lost_configuration = behind
+            .or(self.lost_configuration.take())
+            .filter(|record| mark.0 > at && record.end > at && is_same(record.end));
     }
 
     pub(super) fn save(&mut self) -> Token {
@@ -326,7 +356,7 @@ impl Core {
             memory_lost: self.state.memory_lost,
             durable: mark_at(&history, self.durable_known),
             witnessed: witnessed.collect(),
-            configurations: self.state.configurations.clone(),
+            configurations: self.known_configurations(),
             history,
         }
     }
@@ -365,6 +395,7 @@ impl Core {
         assert!(at >= self.durable.min(self.log.tail), "I-2: a cut at {at} below durable {}", self.durable);
         assert!(self.damage.is_none_or(|damage| at <= damage), "a log that goes on behind its damage");
         let was_damaged = self.damage.take().is_some();
+        self.keep_lost_configuration(at, &history, mark);
         self.cut_configurations(at);
         self.state.history = history;
         self.state.mark = mark;
@@ -389,7 +420,7 @@ impl Core {
             return false;
         }
         self.state.mark = self.log.persisted;
-        (self.damage, self.is_placed_unseen) = (None, false);
+        (self.damage, self.is_placed_unseen, self.lost_configuration) = (None, false, None);
         self.whole_behind.clear();
         true
     }

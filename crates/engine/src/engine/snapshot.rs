@@ -136,6 +136,7 @@ impl Engine {
         let (mut history, configurations) = (offer.history.clone(), offer.configurations.clone());
         // Nothing that was acknowledged lies beyond, unless it was damaged.
         let mark = self.core.mark_behind(&history, offer.tail, from, at);
+        self.core.keep_lost_configuration(at, &history, mark);
         trim(&mut history, at);
         let before = self.status();
         let core = &mut self.core;

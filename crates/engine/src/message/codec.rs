@@ -31,7 +31,7 @@ const WITNESS_BYTES: usize = 17;
 /// Those of a configuration, one that learns and one that has left.
 const WITNESSES_MAX: usize = 2 * Configuration::MEMBERS_MAX;
 /// The configurations of a log that matter: the last that is committed and the one behind it.
-const CONFIGURATIONS_MAX: usize = 2;
+const CONFIGURATIONS_MAX: usize = 3;
 /// A configuration's place and length.
 const CONFIGURATION_HEAD_BYTES: usize = 18;
 

@@ -224,6 +224,7 @@ impl News {
                 | Undecided::MarkNotReached { .. }
                 | Undecided::DurableNotReached { .. }
                 | Undecided::TooFewPromises { .. }
+                | Undecided::ConfigurationLost { .. }
                 | Undecided::OtherConfiguration { .. }
                 | Undecided::HistoryFull => {
                     warn!(logger, "a takeover is undecided: {}", reason; "epoch" => %epoch);

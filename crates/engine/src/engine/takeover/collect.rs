@@ -71,6 +71,9 @@ pub(super) fn choose(
             needed: configuration.takeover_quorum(),
         });
     }
+    if let Some(lost) = lost_configuration(promises, log).filter(|_| accepted == Accepted::All) {
+        return Err(lost);
+    }
     if let Some((member, number)) = contradicting(promises, log) {
         return Err(Undecided::OtherConfiguration { member, number });
     }
@@ -123,6 +126,7 @@ pub(super) fn choose(
             | Undecided::MarkNotReached { .. }
             | Undecided::DurableNotReached { .. }
             | Undecided::TooFewPromises { .. }
+            | Undecided::ConfigurationLost { .. }
             | Undecided::OtherConfiguration { .. }
             | Undecided::HistoryFull => Err(why),
         },
@@ -135,6 +139,22 @@ fn in_force_of<'a>(promises: &BTreeMap<MemberId, Summary>, log: &'a Summary) -> 
     let durable = promises.values().map(|summary| summary.durable).filter(|mark| holds(log, *mark));
     let durable = durable.map(|mark| mark.lsn).max().unwrap_or(Lsn(0));
     in_force(&log.configurations, log.valid_tail, durable)
+}
+
+/// A configuration whose record somebody who answered has lost, and which the chosen log does not reach. It may be committed, and whoever holds its log may
+/// lead with others of it, now or later, past every promise of the configuration before. That is impossible only where all of its voters have
+/// answered: the log of none of them has it.
+fn lost_configuration(promises: &BTreeMap<MemberId, Summary>, log: &Summary) -> Option<Undecided> {
+    let all = promises.iter().flat_map(|(member, s)| s.configurations.iter().map(move |r| (*member, s, r)));
+    let mut lost = all.filter(|(_, summary, record)| {
+        let mark = Mark { epoch: epoch_before(&summary.history, record.end), lsn: record.end };
+        record.end > summary.valid_tail && !reaches(log, mark)
+    });
+    lost.find_map(|(member, _, record)| {
+        let missing = record.configuration.voters().find(|voter| !promises.contains_key(voter))?;
+        let number = record.configuration.number();
+        Some(Undecided::ConfigurationLost { member, number, end: record.end, missing })
+    })
 }
 
 /// Who has another configuration at the place where the chosen log has one: they were founded differently.
@@ -350,6 +370,32 @@ mod tests {
         let why = Undecided::OtherConfiguration { member: MemberId(1), number: 0 };
         assert_eq!(chosen(false, &[(0, &one), (1, &other)]), Err(why));
         assert_eq!(chosen(false, &[(0, &one), (1, &one)]), Ok(MemberId(0)));
+    }
+
+    #[test]
+    fn under_a_word_all_voters_of_a_lost_configuration_answer_or_the_chosen_log_reaches_it_r20() {
+        let short = log(&[(1, START)], 4500);
+        let mut lost = short.clone();
+        let next = Configuration::founding([0, 1, 3].map(MemberId));
+        lost.configurations.push(ConfigurationRecord {
+            start: Lsn(5000),
+            end: Lsn(5096),
+            configuration: next,
+        });
+        let decide = |logs: &[(u8, &Summary)]| {
+            let promises = logs.iter().map(|(member, log)| (MemberId(*member), (*log).clone())).collect();
+            choose(&config(false), &promises, Accepted::All)
+        };
+        let missing = |member, missing| {
+            let (member, missing) = (MemberId(member), MemberId(missing));
+            Err(Undecided::ConfigurationLost { member, number: 0, end: Lsn(5096), missing })
+        };
+        assert_eq!(decide(&[(0, &lost), (2, &short)]), missing(0, 1));
+        assert_eq!(decide(&[(0, &short), (2, &lost)]), missing(2, 1), "another's counts as much");
+        assert_eq!(decide(&[(0, &lost), (1, &short), (2, &short)]), missing(0, 3));
+        assert_eq!(decide(&[(0, &lost), (1, &short), (2, &short), (3, &short)]), Ok(MemberId(0)));
+        let later = log(&[(1, START), (2, 4600)], 4700);
+        assert_eq!(decide(&[(0, &lost), (2, &later)]), Ok(MemberId(2)), "its place is another epoch's");
     }
 
     #[test]
