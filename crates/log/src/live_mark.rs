@@ -17,6 +17,9 @@ pub const LIVE_MARK_BYTES: usize = 72;
 
 const MAGIC: [u8; 8] = *b"WINDLMRK";
 
+/// The highest sequence that a slot is believed: more flushes than that no log has seen, and there is room to count on.
+const SEQUENCE_MAX: u64 = u64::MAX >> 1;
+
 /// A live mark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LiveMark {
@@ -52,7 +55,7 @@ impl LiveMark {
         bytes
     }
 
-    /// The mark that these bytes begin with; `None` if it is not whole, or another version's. That is no error: it was never written, or is torn, and then says nothing.
+    /// The mark that these bytes begin with; `None` if it is not whole, another version's, or counts beyond what any log can have come to. That is no error: it was never written, or is torn, and then says nothing.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<LiveMark> {
         let bytes = bytes.get(..LIVE_MARK_BYTES)?;
@@ -67,7 +70,7 @@ impl LiveMark {
             persisted: Lsn(u64_at(bytes, 56)?),
             epoch: Epoch::from_bits(u64_at(bytes, 64)?),
         };
-        (is_whole && mark.persisted.0 <= LSN_MAX).then_some(mark)
+        (is_whole && mark.persisted.0 <= LSN_MAX && mark.sequence <= SEQUENCE_MAX).then_some(mark)
     }
 
     /// Whether it speaks of the log with this history: the epoch below its mark is the one that wrote there.
@@ -114,6 +117,10 @@ mod tests {
         assert_eq!(LiveMark::decode(&[0; 512]), None);
         let beyond = LiveMark { persisted: Lsn(LSN_MAX + 8), ..mark() };
         assert_eq!(LiveMark::decode(&beyond.encode()), None);
+        for sequence in [u64::MAX, u64::MAX - 1, SEQUENCE_MAX + 1] {
+            let uncountable = LiveMark { sequence, ..mark() };
+            assert_eq!(LiveMark::decode(&uncountable.encode()), None, "the next one could not be counted");
+        }
     }
 
     #[test]

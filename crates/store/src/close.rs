@@ -31,6 +31,7 @@ impl<D: Disk> Store<D> {
         drop(rewriting);
         // A child that was forked off shares the lock and must not give up its parent's.
         if !matches!(result, Err(StoreError::Forked { .. })) {
+            self.live.give_up();
             *locked(&self.lock) = None;
         }
         result
@@ -46,6 +47,7 @@ impl<D: Disk> Store<D> {
         self.closed.store(true, Ordering::Release);
         drop(rewriting);
         if self.disk.process_id() == self.opener {
+            self.live.give_up();
             *locked(&self.lock) = None;
         }
     }

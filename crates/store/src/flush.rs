@@ -48,9 +48,7 @@ impl<D: Disk> Store<D> {
         self.write_again(from, upto)?;
         let upto = self.flush_range(from, upto)?;
         // Before anybody hears of it: a process that is killed from here on leaves a mark that covers all that was answered for. Not once the folder was given up: it may be another's.
-        if !self.closed.load(Ordering::Acquire) {
-            self.live.raise(upto);
-        }
+        self.live.raise(upto);
         // A trim may have raised it further meanwhile.
         self.persisted.fetch_max(upto.0, Ordering::AcqRel);
         Counting::add(&self.counting.flushes, 1);

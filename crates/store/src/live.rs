@@ -92,12 +92,7 @@ impl Found {
         if self.highest() <= lsn {
             return Ok(());
         }
-        let mut state = State::new(self, now);
-        for mark in state.lowered(lsn) {
-            let written = file.write_at(&mark.encode(), slot_at(mark.sequence));
-            written.at(DiskCall::Write, disk.path(), names::SUPERBLOCK)?;
-        }
-        file.sync().at(DiskCall::Sync, disk.path(), names::SUPERBLOCK)
+        State::new(self, now).lower_in(disk, file, lsn)
     }
 }
 
@@ -110,6 +105,10 @@ struct State {
     history: EpochHistory,
     /// The medium may have older slots.
     is_dirty: bool,
+    /// Which slots were found to say anything.
+    is_found: [bool; 2],
+    /// The folder may be another's: nothing is stored any more.
+    is_given_up: bool,
 }
 
 impl State {
@@ -123,12 +122,19 @@ impl State {
             persisted: newest.map_or(Lsn(0), |mark| mark.persisted),
             epoch: newest.map_or_else(Default::default, |mark| mark.epoch),
         };
-        State { mark, highest: found.highest(), history: now.history.clone(), is_dirty: false }
+        State {
+            mark,
+            highest: found.highest(),
+            history: now.history.clone(),
+            is_dirty: false,
+            is_found: found.slots.map(|slot| slot.is_some()),
+            is_given_up: false,
+        }
     }
 
-    /// The next mark, in the other slot; `None` if it would say nothing new, or the history has no epoch there.
+    /// The next mark, in the other slot; `None` if it would say nothing new, or the history has no epoch there, or the folder was given up.
     fn raised(&mut self, persisted: Lsn) -> Option<LiveMark> {
-        if persisted <= self.mark.persisted {
+        if self.is_given_up || persisted <= self.mark.persisted {
             return None;
         }
         self.mark.epoch = LiveMark::epoch_below(&self.history, persisted)?;
@@ -150,6 +156,19 @@ impl State {
             self.mark.sequence += 1;
             self.mark
         })
+    }
+
+    /// Lowers both slots durably, with no mapping.
+    fn lower_in<D: Disk>(&mut self, disk: &D, file: &D::File, lsn: Lsn) -> Result<(), DiskError> {
+        let is_found = self.is_found;
+        for mark in self.lowered(lsn) {
+            match file.write_at(&mark.encode(), slot_at(mark.sequence)) {
+                // It said nothing, and still does.
+                Err(Errno::NOSPC | Errno::DQUOT) if !is_found[usize::from(mark.sequence % 2 == 1)] => {}
+                written => written.at(DiskCall::Write, disk.path(), names::SUPERBLOCK)?,
+            }
+        }
+        file.sync().at(DiskCall::Sync, disk.path(), names::SUPERBLOCK)
     }
 }
 
@@ -208,10 +227,19 @@ impl<D: Disk> LiveMarks<D> {
         }
     }
 
-    /// Before the log is cut at `lsn`, with no flush under way: no slot says more any longer, durably.
-    pub(crate) fn lower(&self, disk: &D, lsn: Lsn) -> Result<(), DiskError> {
+    /// The folder is about to be given up, and may be another's next: no slot is stored to from here on, also by a flush that has come to it already.
+    pub(crate) fn give_up(&self) {
+        locked(&self.state).is_given_up = true;
+    }
+
+    /// Before the log is cut at `lsn`, with no flush under way: no slot says more any longer, durably. `file` is the superblock's.
+    pub(crate) fn lower(&self, disk: &D, file: &D::File, lsn: Lsn) -> Result<(), DiskError> {
         let mut state = locked(&self.state);
-        let Some(map) = self.map.as_ref().filter(|_| state.highest > lsn) else { return Ok(()) };
+        if state.highest <= lsn {
+            return Ok(());
+        }
+        // A slot may say something all the same: the other one found no room.
+        let Some(map) = &self.map else { return state.lower_in(disk, file, lsn) };
         for mark in state.lowered(lsn) {
             map.memory().copy_in(slot_at(mark.sequence), &mark.encode());
         }

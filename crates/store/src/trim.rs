@@ -253,7 +253,7 @@ impl<D: Disk> Store<D> {
         preparing.tail_seen = preparing.tail_seen.min(lsn);
         let _turn = locked(&self.flushing);
         // First: a mark above the end of the log would make damage of what was cut.
-        self.live.lower(&self.disk, lsn).map_err(|error| self.fail(error))?;
+        self.lower_mark(lsn)?;
         self.rewrite(|superblock| {
             keep_own(superblock, change);
             superblock.persisted = superblock.persisted.min(lsn);
@@ -310,7 +310,7 @@ impl<D: Disk> Store<D> {
             self.make_segment(number).map_err(CutError::Prepare)?;
         }
         let turn = locked(&self.flushing);
-        self.live.lower(&self.disk, lsn).map_err(|error| self.fail(error))?;
+        self.lower_mark(lsn)?;
         self.rewrite(|superblock| {
             keep_own(superblock, change);
             superblock.trimmed = lsn;
@@ -324,6 +324,11 @@ impl<D: Disk> Store<D> {
         self.release(lsn);
         self.recycle()?;
         Ok(())
+    }
+
+    fn lower_mark(&self, lsn: Lsn) -> Result<(), StoreError> {
+        let control = locked(&self.superblock);
+        self.live.lower(&self.disk, &control.file, lsn).map_err(|error| self.fail(error))
     }
 
     /// Opens the segments from `first` to the lowest open one: they are to be written again.

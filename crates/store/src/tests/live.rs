@@ -335,3 +335,70 @@ fn a_child_that_was_forked_off_writes_no_mark() {
     assert!(log.store.sync_live_mark().is_err());
     assert_ne!(log.store.disk().process_id(), 1);
 }
+
+/// The file was put back, its second page a hole: on a full disk the slots can't be mapped, and the first one still says what was flushed.
+#[test]
+fn kind_21_a_cut_on_a_full_disk_leaves_no_mark_above_the_end_in_a_slot_that_could_not_be_mapped() {
+    let (_, starts) = killed();
+    let at = starts[20];
+    for is_same_epoch in [false, true] {
+        let disk = without_room();
+        let (store, _) = Store::open(disk.clone(), &AROUND, &options()).unwrap();
+        assert!(newest(&disk).unwrap().persisted > at, "the case needs a mark above the cut");
+        assert_eq!(store.sync_live_mark(), Ok(false), "the case needs slots that are not mapped");
+        let (history, epoch) = history_from(&store, at);
+        if is_same_epoch {
+            store.cut_with(at, |_| {}).unwrap();
+        } else {
+            store.cut(at, history, epoch).unwrap();
+        }
+        for disk in [disk.clone(), disk.after_power_loss(Survive::Nothing)] {
+            assert_eq!(newest(&disk).unwrap().persisted, at);
+        }
+        drop(store);
+        let after = disk.after_kill();
+        assert_eq!(Store::open(after, &AROUND, &options()).unwrap().1.tail, at);
+    }
+    let disk = without_room();
+    Store::open_cut(disk.clone(), &AROUND, &options(), at).unwrap();
+    assert!(newest(&disk).unwrap().persisted <= at);
+}
+
+/// As [`killed`], on a full disk: only the first slot is there, with the newest mark.
+fn without_room() -> TestDisk {
+    let (disk, _) = killed();
+    let mark = LiveMark { sequence: 2, ..newest(&disk).unwrap() };
+    let mut bytes = disk.read_file("superblock");
+    bytes.truncate(SLOTS[1]);
+    bytes[SLOTS[0]..SLOTS[0] + LIVE_MARK_BYTES].copy_from_slice(&mark.encode());
+    let place = newest(&disk).unwrap().place;
+    disk.write_file("superblock", &bytes);
+    assert_eq!(newest(&disk).map(|mark| mark.place), Some(place));
+    disk.set_capacity(Some(disk.used_bytes()));
+    disk
+}
+
+#[test]
+fn a_flush_that_has_come_to_the_mark_stores_none_once_the_folder_is_given_up() {
+    let (disk, mut log, _) = filled(20);
+    let before = slots(&disk);
+    let upto = log.append(b"flushed late").unwrap().end;
+    log.store.abandon();
+    // The flush has looked whether the store is closed before, and slept since.
+    log.store.live.raise(upto);
+    assert_eq!(slots(&disk), before);
+    assert!(log.flush().is_err());
+}
+
+#[test]
+fn a_slot_with_the_highest_sequence_there_is_is_passed_over_and_counting_goes_on() {
+    let (disk, _) = killed();
+    let mut bytes = disk.read_file("superblock");
+    let mark = LiveMark { sequence: u64::MAX, ..newest(&disk).unwrap() };
+    bytes[SLOTS[1]..SLOTS[1] + LIVE_MARK_BYTES].copy_from_slice(&mark.encode());
+    disk.write_file("superblock", &bytes);
+    let mut log = TestLog::open(disk.clone()).unwrap();
+    log.append(b"one more").unwrap();
+    log.flush().unwrap();
+    assert_eq!(newest(&disk).unwrap().persisted, log.store.persisted().lsn());
+}
