@@ -372,7 +372,15 @@ fn where_every_member_is_damaged_the_group_waits_for_an_operators_word_r18() {
         assert!(Instant::now() < deadline, "{}{}{}", group.said(1), group.said(2), group.said(3));
         std::thread::sleep(Duration::from_millis(50));
     }
-    assert_eq!(group.group(&["status"]).status.code(), Some(5));
+    // Nobody can send anything again, and enough members run: the way out is named.
+    let out = group.group(&["status"]);
+    let (table, why) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    assert_eq!(out.status.code(), Some(5));
+    assert!(table.contains("damaged: lacks") && !table.contains("its peers send"), "{table}");
+    for words in ["3 of m1, m2, m3 run", "windlass group accept-loss --member N --yes", "lines say who lacks"]
+    {
+        assert!(why.contains(words) && !why.contains("have to run"), "{words}: {why}");
+    }
     // Not by a slip.
     assert_eq!(group.group(&["accept-loss", "--member", "2"]).status.code(), Some(64));
     let out = group.group(&["accept-loss", "--member", "2", "--yes"]);

@@ -713,7 +713,9 @@ fn damage_has_one_wording_and_old_damage_is_found_by_who_reads_it() {
                 place.segment(lsn / 65536).display(),
                 lsn % 65536
             ),
-            format!("the log was durable up to LSN {end}; restore the file from a copy or a peer"),
+            format!("the log was durable up to LSN {end}; restore the file from a copy, "),
+            "`windlass log repair --dry-run`".to_owned(),
+            "start that, and its peers send it again".to_owned(),
             "`windlass log read` works up to the damage".to_owned(),
         ] {
             assert!(said.contains(&words), "{words}: {said}");

@@ -31,7 +31,9 @@ pub(super) fn run(group: &Group, number: u8) -> Result<(), Failure> {
         Ok(other) => {
             return Err(Failure::new(Status::System, format_args!("m{number} answered {other:?}")));
         }
-        Err(error) => return Err(Failure::io(format_args!("asking m{number}"), &Group::down(member, error))),
+        Err(error) => {
+            return Err(Failure::io(format_args!("asking m{number}"), &Group::down(member, error)));
+        }
     }
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -45,7 +47,8 @@ pub(super) fn run(group: &Group, number: u8) -> Result<(), Failure> {
         }
         if Instant::now() > deadline {
             return Err(group.no_primary(&format_args!(
-                "{} s after m{number} took the word: it still needs the promises of as many members as a takeover does",
+                "{} s after m{number} took the word, which it keeps until somebody leads or its process ends: once as many members answer as a takeover needs, it \
+                 leads and gives up what they lack. Starting m{number} again takes the word back",
                 PATIENCE.as_secs()
             )));
         }

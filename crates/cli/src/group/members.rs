@@ -56,6 +56,8 @@ enum Answered {
     Learns { learner: u8, number: u64 },
     /// The group is what is wanted.
     Done(View),
+    /// It was so before anybody asked: the member that is to leave is none.
+    Gone(View),
 }
 
 impl Wanted {
@@ -173,6 +175,11 @@ pub(super) fn change(group: &Group, wanted: Wanted, waits: bool) -> Result<(), F
             println!("{}", wanted.done(&view));
             return Ok(());
         }
+        Answered::Gone(view) => {
+            let Wanted::Remove { member } = wanted else { return Ok(()) };
+            println!("m{member} is no member: configuration {} of {}", view.configuration, voters(&view));
+            return Ok(());
+        }
     };
     if waits { wait_for_vote(group, wanted, learner) } else { Ok(()) }
 }
@@ -203,7 +210,13 @@ fn ask(group: &Group, wanted: Wanted, change: Change) -> Result<Answered, Failur
             }
             Ok(view) if view.primary == Some(primary.number) => {
                 let reached = wanted.reached(&view);
-                // Who never was a member has not left, either: the primary says so.
+                // Who never was a member has not left, either: above all numbers that were given the primary says so.
+                if let (Reached::All, Wanted::Remove { member }) = (reached, wanted)
+                    && !is_asked
+                    && member <= view.highest
+                {
+                    return Ok(Answered::Gone(view));
+                }
                 let is_leaving = matches!(wanted, Wanted::Remove { .. });
                 match reached {
                     Reached::All if is_asked || !is_leaving => return Ok(Answered::Done(view)),
@@ -302,13 +315,16 @@ fn wait_for_vote(group: &Group, wanted: Wanted, learner: u8) -> Result<(), Failu
             (Some("streaming"), None) => format!("{number} catches up"),
             (Some(_) | None, Some(_)) => format!("{number} runs, and does not follow the primary yet"),
             (Some(_) | None, None) => format!(
-                "{number} does not run here: start it with `windlass node --member {learner}` and this file"
+                "{number} does not run here: start it with `windlass node --config {} --member {learner}`",
+                group.file().display()
             ),
         };
         if moved.elapsed() > PATIENCE {
+            let file = group.file();
             let message = format_args!(
-                "{words}; that has not changed for {} s. It stays a member that learns, and votes once it has caught up (`windlass group members`); `windlass group remove {learner}` takes it back",
-                PATIENCE.as_secs()
+                "{words}; that has not changed for {} s. It stays a member that learns, and votes once it has caught up (`windlass group members`); `windlass group --config {} remove {learner}` takes it back",
+                PATIENCE.as_secs(),
+                file.display()
             );
             return Err(Failure::new(Status::System, message));
         }

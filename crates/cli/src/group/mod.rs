@@ -28,6 +28,8 @@ const ANSWER: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(30);
 /// After how long it is said that a primary is waited for.
 const SILENCE: Duration = Duration::from_secs(2);
+/// The end of a log that has no record.
+const FIRST: u64 = 4096;
 /// How often the members are asked again.
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -169,8 +171,9 @@ enum Format {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let file = args.config.as_deref();
     let group = || {
-        let config = Config::read(file.unwrap_or(Path::new("group.toml")))?;
-        Ok(Group { pass: config.pass()?, config })
+        let file = file.unwrap_or(Path::new("group.toml"));
+        let config = Config::read(file)?;
+        Ok(Group { pass: config.pass()?, config, file: file.to_path_buf() })
     };
     match &args.command {
         Command::Init(init) => match file {
@@ -216,6 +219,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 struct Group {
     config: Config,
     pass: Pass,
+    file: PathBuf,
 }
 
 /// The failure of a client whose file is another group's than the member that it has asked: no waiting mends that.
@@ -227,6 +231,11 @@ fn stranger(number: u8, error: &std::io::Error) -> Option<Failure> {
 impl Group {
     fn members(&self) -> &[MemberConfig] {
         &self.config.members
+    }
+
+    /// The file, as any terminal may name it.
+    fn file(&self) -> PathBuf {
+        self.file.canonicalize().unwrap_or_else(|_| self.file.clone())
     }
 
     /// Where a member stands, or why it does not answer.
@@ -245,6 +254,10 @@ impl Group {
         if [std::io::ErrorKind::NotFound, std::io::ErrorKind::ConnectionRefused].contains(&kind) {
             let why = format!("no process answers at {}", member.client.display());
             std::io::Error::new(kind, why)
+        } else if [std::io::ErrorKind::WouldBlock, std::io::ErrorKind::TimedOut].contains(&kind) {
+            let why =
+                "its process is there and did not answer in time: it is stopped, or its machine overloaded";
+            std::io::Error::new(std::io::ErrorKind::TimedOut, why)
         } else {
             error
         }
@@ -283,13 +296,14 @@ impl Group {
         let words: Vec<String> = standings
             .iter()
             .map(|(number, standing)| match standing {
+                Ok(standing) if standing.damaged => {
+                    format!("m{number} is {} in {}, damaged", standing.role, standing.epoch)
+                }
                 Ok(standing) => format!("m{number} is {} in {}", standing.role, standing.epoch),
                 Err(error) => format!("m{number} does not answer ({error})"),
             })
             .collect();
-        // Who answers, and has promised no tenure yet, is of a group that has never run.
         let answers: Vec<_> = standings.iter().filter_map(|(_, standing)| standing.as_ref().ok()).collect();
-        let is_new = !answers.is_empty() && answers.iter().all(|standing| standing.epoch.starts_with("e0."));
         let far = answers.iter().filter_map(|standing| standing.follows).find(|primary| {
             !standings.iter().any(|(number, standing)| number == primary && standing.is_ok())
         });
@@ -297,20 +311,46 @@ impl Group {
         let knows = answers.iter().find(|standing| standing.standing == "voter");
         let needs = match (far, knows) {
             (Some(far), _) => {
-                format!("m{far} is followed as primary, and does not answer here: run this where it runs")
-            }
-            (None, _) if is_new => {
-                String::from("for the first start of a group all of its members have to run")
+                format!(
+                    "m{far} is followed as primary, and does not answer here: either it runs on another machine, then run this there; or it has just died, then \
+                     another member leads after some {} ms if enough of them run: ask again",
+                    self.config.suspicion_ms
+                )
             }
             (None, Some(knows)) => {
-                let voters: Vec<String> = knows.voters.iter().map(|voter| format!("m{voter}")).collect();
-                format!("{} of {} have to run", knows.quorum, voters.join(", "))
+                let runs = |voter: &u8| {
+                    standings.iter().any(|(number, standing)| number == voter && standing.is_ok())
+                };
+                needs(&answers, knows, knows.voters.iter().filter(|voter| runs(voter)).count())
             }
             (None, None) => String::from("a majority has to run"),
         };
         let message = format_args!("no member is primary {when}: {}; {needs}", words.join(", "));
         Failure::new(Status::System, message)
     }
+}
+
+/// What a group needs that none of the members which `answers` leads or follows anybody, of whom `running` vote as `knows` has it.
+fn needs(answers: &[&Standing], knows: &Standing, running: usize) -> String {
+    let voters: Vec<String> = knows.voters.iter().map(|voter| format!("m{voter}")).collect();
+    let voters = voters.join(", ");
+    // Who has no record yet, damage aside, is of a group in which nobody has led.
+    let is_new = answers.iter().all(|standing| standing.tail <= FIRST && !standing.damaged);
+    if is_new && running < knows.voters.len() {
+        return format!("for the first start of a group all of its members have to run: {voters}");
+    }
+    if running < knows.quorum {
+        return format!("{} of {voters} have to run", knows.quorum);
+    }
+    if answers.iter().any(|standing| standing.damaged) {
+        let down = if running < knows.voters.len() { "start the members that are down, " } else { "" };
+        return format!(
+            "{running} of {voters} run, and some of them have lost what they may have acknowledged, so that none can be chosen yet. Their nodes' lines say who lacks \
+             which LSNs: wait some seconds, {down}restore the folder of one that had all of it from a copy, or go on with what is left by `windlass group \
+             accept-loss --member N --yes`, by which acknowledged records may be lost (README, \"On the command line\")"
+        );
+    }
+    format!("{running} of {voters} run: their nodes' lines say what keeps them from leading")
 }
 
 /// Says once on standard error, after [`SILENCE`], that a primary is waited for; nothing if it is dropped before.
@@ -330,7 +370,10 @@ impl Notice {
                 .members()
                 .iter()
                 .map(|member| match group.standing(member) {
-                    Ok(standing) => format!("m{} answers ({})", member.number, standing.role),
+                    Ok(standing) => {
+                        let damaged = if standing.damaged { ", damaged" } else { "" };
+                        format!("m{} answers ({}{damaged})", member.number, standing.role)
+                    }
                     Err(_) => format!("m{} doesn't answer", member.number),
                 })
                 .collect();

@@ -25,8 +25,13 @@ pub(super) fn run(group: &Group, json: bool) -> Result<(), Failure> {
     if !json {
         output.line(format_args!("member  answers  role       epoch     durable          tail"))?;
     }
-    for member in group.members() {
-        let standing = group.standing(member);
+    let standings: Vec<_> = group.members().iter().map(|member| (member, group.standing(member))).collect();
+    // Who leads may run on another machine: then it is followed.
+    let is_led = standings
+        .iter()
+        .flat_map(|(_, standing)| standing)
+        .any(|standing| standing.role == "primary" || standing.follows.is_some());
+    for (member, standing) in standings {
         failure = failure.or(standing.as_ref().err().and_then(|error| stranger(member.number, error)));
         has_primary |= standing.as_ref().is_ok_and(|standing| standing.role == "primary");
         for why in standing.iter().flat_map(|standing| &standing.kept_out).filter(|_| !json) {
@@ -46,7 +51,11 @@ pub(super) fn run(group: &Group, json: bool) -> Result<(), Failure> {
                 s.epoch,
                 s.durable,
                 s.tail,
-                if s.damaged { "  damaged: its peers send it again what it lacks" } else { "" },
+                match s.damaged {
+                    true if is_led => "  damaged: its peers send it again what it lacks",
+                    true => "  damaged: lacks what it may have acknowledged",
+                    false => "",
+                },
                 match s.standing.as_str() {
                     "learner" => "  learns: votes once it has caught up",
                     "outside" => "  no member of the group",

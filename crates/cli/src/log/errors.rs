@@ -31,10 +31,13 @@ pub(super) fn damage(place: &str, offset: u64, durable: Option<Lsn>, class: Clas
     let durable = durable.map_or_else(String::new, |lsn| format!("; the log was durable up to LSN {lsn}"));
     let remedy = match class {
         Class::Foreign => "put this log's own file back, or use the version that wrote it",
-        Class::Damage | Class::Torn | Class::End if offset == 0 => "restore the file from a copy or a peer",
+        Class::Damage | Class::Torn | Class::End if offset == 0 => {
+            "restore the file from a copy, see with `windlass log repair --dry-run` what can be kept, or read what is readable into a new log with \
+             `windlass log salvage` (where the folder is a group's member's, do none of it: start that, and its peers send it again)"
+        }
         Class::Damage | Class::Torn | Class::End => {
-            "restore the file from a copy or a peer, see with `windlass log repair --dry-run` what can be kept, or give up the record there and all \
-             behind it with `windlass log truncate`"
+            "restore the file from a copy, see with `windlass log repair --dry-run` what can be kept, or give up the record there and all behind it with \
+             `windlass log truncate` (where the folder is a group's member's, do none of it: start that, and its peers send it again)"
         }
     };
     let message =

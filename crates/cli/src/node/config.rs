@@ -196,12 +196,15 @@ impl QuorumsConfig {
 impl Config {
     pub(crate) fn read(file: &Path) -> Result<Config, Failure> {
         let text = std::fs::read_to_string(file).map_err(|error| {
-            let hint = if error.kind() == std::io::ErrorKind::NotFound {
-                "; `windlass group init` makes one"
+            let (status, hint) = if error.kind() == std::io::ErrorKind::NotFound {
+                (
+                    Status::Usage,
+                    "; name the group's file with `--config FILE`; `windlass group init` makes one",
+                )
             } else {
-                ""
+                (Status::System, "")
             };
-            Failure::new(Status::System, format_args!("{}: {error}{hint}", file.display()))
+            Failure::new(status, format_args!("{}: {error}{hint}", file.display()))
         })?;
         Config::parse(&text)
             .map_err(|why| Failure::new(Status::Usage, format_args!("{}: {why}", file.display())))

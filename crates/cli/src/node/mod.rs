@@ -91,7 +91,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     };
     let level = config.level()?;
 
-    let node = Node::open_or_create(&member.folder, options).map_err(|error| failure(&error))?;
+    let node = Node::open_or_create(&member.folder, options).map_err(|error| failure(&error, args))?;
     let node = Arc::new(node);
     // A member that was killed leaves its socket behind; the folder's lock says that nobody serves it.
     match std::fs::remove_file(&member.client) {
@@ -218,8 +218,10 @@ fn ended(closed: Result<(), NodeCloseError>, logger: &Logger) -> Result<(), Fail
 }
 
 /// The exit status of a member that did not start.
-fn failure(error: &windlass::NodeError) -> Failure {
+fn failure(error: &windlass::NodeError, args: &Args) -> Failure {
     use windlass::NodeError as E;
+    use windlass::store::OpenError as StoreError;
+    let number = args.member;
     let status = match error {
         E::Open(error) => crate::log::errors::open_status(error),
         E::Members { .. } | E::Quorums(_) | E::Geometry(_) | E::Option(_) => Status::Usage,
@@ -236,7 +238,26 @@ fn failure(error: &windlass::NodeError) -> Failure {
             Status::System
         }
     };
-    Failure::new(status, error)
+    let file = args.config.display();
+    let hint = if let E::Open(StoreError::SuperblockMissing { .. } | StoreError::Superblock { .. }) = error {
+        // What it had promised is gone with it.
+        format!(
+            "; where a majority of the group runs without m{number}, nothing is to be restored: a new member takes its place (`windlass group --config {file} \
+             replace {number} NEW`; README, \"Members come and go\")"
+        )
+    } else if let E::Listen { source, .. } = error {
+        if source.kind() == std::io::ErrorKind::AddrInUse {
+            format!(
+                "; another process has this port: end that, or give m{number} another one (`control` in {file}, the same in each member's file; `windlass \
+                 group init --ports N` makes a group with ports from N on)"
+            )
+        } else {
+            format!("; start m{number} where this address is, or change `control` in {file}")
+        }
+    } else {
+        String::new()
+    };
+    Failure::new(status, format_args!("{error}{hint}"))
 }
 
 /// Log lines on standard error, each written at once: a killed process loses none.
