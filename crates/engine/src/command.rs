@@ -429,6 +429,9 @@ pub enum Refusal {
 /// Why an operator's word to lead with what is left is not taken.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 pub enum LossError {
+    /// This engine has stopped: it leads nothing any more.
+    #[error("this member has stopped and leads nothing until it is opened again: restart it, then ask again")]
+    Stopped,
     /// Somebody leads, or this member follows: nothing has to be given up.
     #[error("a primary leads: nothing is lost, and what a member lacks it gets from there")]
     Led,
@@ -515,6 +518,17 @@ pub enum Undecided {
         end: Lsn,
         /// A voter of it that has not answered.
         missing: MemberId,
+    },
+    /// An operator has accepted a loss at a member whose log ends below what the best log has released: it would need a checkpoint of a primary. The word
+    /// has lapsed.
+    #[error(
+        "the best log is {member}'s, which has released all below LSN {trimmed}, beyond the end of this member's: accept the loss at {member} instead (`windlass group accept-loss`)"
+    )]
+    Released {
+        /// Whose log is the best.
+        member: MemberId,
+        /// Where that log begins.
+        trimmed: Lsn,
     },
     /// Two members began with different configurations.
     #[error(

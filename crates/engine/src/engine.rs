@@ -194,6 +194,9 @@ impl Engine {
         if self.stopped.is_none() {
             self.dispatch(input);
             self.pump();
+        } else if matches!(input, Input::AcceptLoss) {
+            // An operator waits for the answer.
+            self.accept_loss();
         }
     }
 

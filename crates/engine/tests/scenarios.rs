@@ -70,6 +70,8 @@ scenarios! {
     r18_damage_found_while_windows_are_granted
     r18_a_loss_accepted_and_a_crash_before_the_tenure_is_still_a_loss
     r18_a_loss_accepted_ends_with_a_primary
+    r18_a_loss_is_accepted_by_nobody_that_has_stopped
+    r18_a_loss_accepted_below_what_the_best_log_has_released_names_its_member
     r20_a_lost_configuration_is_known_until_it_is_had_again
     r20_a_loss_accepted_waits_for_the_voters_of_a_lost_configuration
     r18_a_loss_accepted_over_anothers_log_is_given_up_by_leading

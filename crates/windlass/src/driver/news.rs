@@ -225,6 +225,7 @@ impl News {
                 | Undecided::DurableNotReached { .. }
                 | Undecided::TooFewPromises { .. }
                 | Undecided::ConfigurationLost { .. }
+                | Undecided::Released { .. }
                 | Undecided::OtherConfiguration { .. }
                 | Undecided::HistoryFull => {
                     warn!(logger, "a takeover is undecided: {}", reason; "epoch" => %epoch);

@@ -127,6 +127,7 @@ pub(super) fn choose(
             | Undecided::DurableNotReached { .. }
             | Undecided::TooFewPromises { .. }
             | Undecided::ConfigurationLost { .. }
+            | Undecided::Released { .. }
             | Undecided::OtherConfiguration { .. }
             | Undecided::HistoryFull => Err(why),
         },
@@ -204,6 +205,11 @@ impl Engine {
                 // This log ends below what the best one has released: that member is to lead.
                 let epoch = fence.epoch();
                 self.core.send(member, Message::Campaign { epoch });
+                if self.accepted == Accepted::All {
+                    // That one may be damaged, too, and has no word: this one is no use here, and would keep disturbing whom it is given to.
+                    self.accepted = Accepted::Nothing;
+                    self.undecided(epoch, Undecided::Released { member, trimmed });
+                }
                 self.give_up();
             }
             Adoption::Contradiction { at } => self.stop(self.core.contradiction(at)),

@@ -88,7 +88,9 @@ impl Engine {
     /// An operator has this member lead with what is left.
     pub(in super::super) fn accept_loss(&mut self) {
         let is_led = self.tenure.is_some() || self.sealing.is_some() || self.following.is_some();
-        let reason = if is_led {
+        let reason = if self.stopped.is_some() {
+            LossError::Stopped
+        } else if is_led {
             LossError::Led
         } else if !self.may_lead() {
             LossError::NoVoter
