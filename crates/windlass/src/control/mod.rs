@@ -141,10 +141,20 @@ pub enum Refused {
         member: MemberId,
     },
     /// No member of the group.
-    #[error("{member} is no member of this group: check the members in its options")]
+    #[error(
+        "{member} is no member of this group, as far as is known here: stop it if it has left, otherwise check the members in its options"
+    )]
     NotAMember {
         /// Its number.
         member: MemberId,
+    },
+    /// The peer answers that this member is none of its group.
+    #[error(
+        "{by} does not have this member in its group: if it has left, or another took its place, stop it, and its folder can be removed; otherwise check the members in the options"
+    )]
+    Outside {
+        /// Who answers so.
+        by: MemberId,
     },
     /// It wanted to speak to somebody else.
     #[error("it looks for {expected} at the address of {found}: check the addresses of the members")]
@@ -180,7 +190,9 @@ pub enum Refused {
         found: u64,
     },
     /// It asks for a checkpoint, and the process that is connected as this member is another one, or none.
-    #[error("it asks for a checkpoint and is not the process that is connected as {member}")]
+    #[error(
+        "it asks for a checkpoint, or whether it is a member, and is not the process that is connected as {member}"
+    )]
     NotConnected {
         /// The member.
         member: MemberId,

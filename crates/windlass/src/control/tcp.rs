@@ -44,6 +44,10 @@ const HANDSHAKES_MAX: usize = 32;
 const REPEAT: Duration = Duration::from_secs(30);
 /// The byte with which a listener accepts a dialler's hello.
 const WELCOME: u8 = 1;
+/// The byte with which it tells one whose number is none of its group's.
+const OUTSIDE: u8 = 2;
+/// How long no member with a higher number has dialled this one before it asks whether it is still a member.
+const ASK: Duration = Duration::from_secs(5);
 
 /// What a control plane is made with.
 #[derive(Debug)]
@@ -132,6 +136,7 @@ impl TcpControl {
             .map_err(at("starting its thread"))?;
         let control = TcpControl { shared, address, runtime: handle, stop: Some(stop), thread: Some(thread) };
         control.keep(options.members);
+        control.runtime.spawn(ask(Arc::clone(&control.shared)));
         Ok(control)
     }
 
@@ -331,7 +336,12 @@ impl Shared {
             }
             unsaid
         };
-        warn!(self.logger, "refused a control connection: {}", refused; "from" => from, "unsaid_before" => unsaid);
+        let what = if matches!(refused, Refused::Outside { .. }) {
+            "a control connection was refused"
+        } else {
+            "refused a control connection"
+        };
+        warn!(self.logger, "{}: {}", what, refused; "from" => from, "unsaid_before" => unsaid);
     }
 
     /// Takes a connection over; answers its name and what is to be written to it.
@@ -473,6 +483,27 @@ async fn dial(shared: Arc<Shared>, member: Member) {
     }
 }
 
+/// Asks those that are to dial this member, and do not: who has left is dialled by nobody, and is to be told.
+async fn ask(shared: Arc<Shared>) {
+    let unheard = |shared: &Shared| {
+        let state = shared.state();
+        let is_unheard =
+            |member: &&Member| member.id > shared.me && state.peers.sender_of(member.id).is_none();
+        state.members.iter().filter(is_unheard).copied().collect::<Vec<_>>()
+    };
+    loop {
+        let before = unheard(&shared);
+        tokio::time::sleep(ASK).await;
+        for member in unheard(&shared).into_iter().filter(|member| before.contains(member)) {
+            match connect(&shared, member, Kind::Stream).await {
+                Err(Some(refused @ Refused::Outside { .. })) => shared.refuse(member.address, refused),
+                // It is away, or has this one as a member and will dial it; what else is wrong between them the one that dials says.
+                Ok(_) | Err(_) => {}
+            }
+        }
+    }
+}
+
 /// Between half of `pause` and all of it.
 fn jittered(pause: Duration) -> Duration {
     let random = getrandom::u32().unwrap_or(0);
@@ -487,6 +518,7 @@ async fn connect(shared: &Shared, member: Member, kind: Kind) -> Result<(TcpStre
     let mut welcome = [0];
     match timeout(HANDSHAKE, stream.read_exact(&mut welcome)).await {
         Ok(Ok(_)) if welcome == [WELCOME] => Ok((stream, peer)),
+        Ok(Ok(_)) if welcome == [OUTSIDE] => Err(Some(Refused::Outside { by: member.id })),
         Ok(Ok(_) | Err(_)) | Err(_) => Err(Some(Refused::Handshake)),
     }
 }
@@ -564,7 +596,11 @@ async fn exchange_hellos(
         // Also to one that will be refused: both sides then name the same reason in their logs.
         stream.write_all(&mine(peer.from).encode()).await.map_err(lost)?;
     }
-    mine(to.unwrap_or(peer.from)).check(&peer, |member| shared.is_member(member))?;
+    let checked = mine(to.unwrap_or(peer.from)).check(&peer, |member| shared.is_member(member));
+    if to.is_none() && matches!(checked, Err(Refused::NotAMember { .. })) {
+        stream.write_all(&[OUTSIDE]).await.map_err(lost)?;
+    }
+    checked?;
     match to {
         Some(to) if to != peer.from => Err(Refused::OtherMember { expected: to, found: peer.from }),
         Some(_) | None => Ok((stream, peer)),

@@ -195,6 +195,39 @@ fn members_left_out_and_taken_in_again_while_connected_are_not_dialled_twice() {
     stays_silent(&mut joins);
 }
 
+/// Who has left is dialled by nobody, and one with the lowest number dials nobody: it asks. One with a higher number is told when it dials.
+#[test]
+fn a_member_that_has_left_is_told_whether_it_dials_or_not() {
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<String>>>);
+    impl slog::Drain for Lines {
+        type Ok = ();
+        type Err = slog::Never;
+        fn log(&self, record: &slog::Record<'_>, _: &slog::OwnedKVList) -> Result<(), slog::Never> {
+            self.0.lock().unwrap().push(record.msg().to_string());
+            Ok(())
+        }
+    }
+    for left in [0, 2] {
+        let mut sites = sites(3);
+        let mut stays = options(&mut sites, 1);
+        stays.members.retain(|member| usize::from(member.id.0) != left);
+        // A number above all that are known may be one that was added meanwhile; here all of them are.
+        stays.members.push(Member { id: MemberId(9), address: sites[1].member.address });
+        let mut stays = TcpControl::start(stays, || {}).unwrap();
+        let mut gone = options(&mut sites, left);
+        let lines = Lines::default();
+        gone.logger = Logger::root(lines.clone(), slog::o!());
+        let _gone = TcpControl::start(gone, || {}).unwrap();
+        let (start, told) = (Instant::now(), Refused::Outside { by: MemberId(1) }.to_string());
+        while !lines.0.lock().unwrap().iter().any(|line| line.contains(&told)) {
+            assert!(start.elapsed() < 6 * WAIT, "m{left} is not told");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(stays.poll(), None, "it was not let in");
+    }
+}
+
 #[test]
 fn a_clone_of_a_connected_member_stays_out_and_harms_nobody() {
     let mut sites = sites(2);
