@@ -159,6 +159,8 @@ pub(crate) enum NotChanged {
 /// Where a member stands.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Standing {
+    /// Who says so.
+    pub(crate) by: u8,
     /// `primary`, `backup`, `candidate`, `sealing` or `stopped`.
     pub(crate) role: String,
     /// The highest epoch promised, as people read it.
@@ -634,6 +636,7 @@ mod tests {
             }],
         };
         let standing = Standing {
+            by: 2,
             role: "primary".into(),
             epoch: "e1.m2".into(),
             durable: 4096,

@@ -132,11 +132,12 @@ fn joining(group: &Group, number: u8) -> Result<&MemberConfig, Failure> {
     match members.iter().find(|member| member.number == number) {
         Some(member) if member.joins => Ok(member),
         Some(_) => {
-            let highest = members.iter().map(|member| member.number).max().unwrap_or(0);
-            let words = format!(
-                "the group began with m{number}, as the file has it, and a number belongs to one disk for ever: give the new member its own [[members]] table, with `joins = true` and a number above {highest}"
-            );
-            Err(Failure::new(Status::Usage, words))
+            let known = members
+                .iter()
+                .filter_map(|member| view(group, member).ok())
+                .max_by_key(|view| view.configuration);
+            let in_file = members.iter().map(|member| member.number).max().unwrap_or(0);
+            Err(Failure::new(Status::Usage, no_joiner(number, in_file, known.as_ref())))
         }
         None => Err(Failure::new(
             Status::Usage,
@@ -148,15 +149,40 @@ fn joining(group: &Group, number: u8) -> Result<&MemberConfig, Failure> {
     }
 }
 
+/// Why a member whose table has no `joins = true` is not to be added, by what the group itself knows, and what to do.
+fn no_joiner(number: u8, highest_in_file: u8, known: Option<&View>) -> String {
+    let sets = "set `joins = true` in its [[members]] table, and start it with that and an empty folder";
+    let highest = known.map_or(0, |view| view.highest).max(highest_in_file);
+    let other = format!(
+        "a number belongs to one disk for ever: give a new member its own [[members]] table, with `joins = true` and a number above {highest}"
+    );
+    match known {
+        Some(view) if number > view.highest => format!(
+            "m{number} never was in the group (configuration {} of {}), and its table says that the group began with it: {sets}",
+            view.configuration,
+            voters(view)
+        ),
+        Some(view) if view.member(number).is_some() => {
+            format!("m{number} is in the group already (configuration {}); {other}", view.configuration)
+        }
+        Some(view) => {
+            format!("m{number} is not in the group any more (configuration {}); {other}", view.configuration)
+        }
+        None => format!(
+            "the file says that the group began with m{number}, and no member answers here that could tell. If it did, {other}. If it never was in the group, {sets}"
+        ),
+    }
+}
+
 fn voters(view: &View) -> String {
     let voters: Vec<String> = view.voters().map(|voter| format!("m{voter}")).collect();
     voters.join(", ")
 }
 
 /// What a member knows of the group.
-fn view(group: &Group, member: &MemberConfig) -> std::io::Result<View> {
+pub(super) fn view(group: &Group, member: &MemberConfig) -> std::io::Result<View> {
     match client::ask(&member.client, &group.pass, &Request::Members, ANSWER) {
-        Ok(Reply::Members(view)) => Ok(view),
+        Ok(Reply::Members(view)) => Group::answered(member, view.by).map(|()| view),
         Ok(Reply::Failed { why }) => Err(std::io::Error::other(why)),
         Ok(other) => Err(std::io::Error::other(format!("an answer to something else: {other:?}"))),
         Err(error) => Err(Group::down(member, error)),
@@ -406,4 +432,52 @@ fn print(group: &Group, view: &View, output: &mut Output) -> Result<(), Failure>
         ))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::view::ViewMember;
+
+    #[test]
+    fn why_no_table_of_one_that_joins_can_be_used_is_told_by_what_the_group_knows() {
+        let member = |member| ViewMember {
+            member,
+            standing: "voter".into(),
+            replaces: None,
+            address: None,
+            follows: None,
+        };
+        let view = View {
+            by: 4,
+            primary: Some(4),
+            configuration: 9,
+            committed: true,
+            write_quorum: 2,
+            takeover_quorum: 2,
+            highest: 6,
+            members: [4, 5, 6].map(member).into(),
+        };
+        let never = no_joiner(7, 7, Some(&view));
+        assert!(never.contains("never was in the group") && never.contains("set `joins = true`"), "{never}");
+        let left = no_joiner(1, 7, Some(&view));
+        assert!(left.contains("not in the group any more") && left.contains("above 7"), "{left}");
+        assert!(no_joiner(5, 6, Some(&view)).contains("is in the group already"));
+        let unknown = no_joiner(7, 7, None);
+        assert!(unknown.contains("no member answers") && unknown.contains("set `joins = true`"), "{unknown}");
+    }
+
+    #[test]
+    fn who_answers_at_the_socket_of_another_is_not_taken_for_it() {
+        let member = MemberConfig {
+            number: 2,
+            control: "127.0.0.1:7002".parse().unwrap(),
+            client: "m2.sock".into(),
+            folder: "m2".into(),
+            joins: true,
+        };
+        assert!(Group::answered(&member, 2).is_ok());
+        let other = Group::answered(&member, 4).unwrap_err();
+        assert_eq!(other.to_string(), "m4 answers at m2.sock");
+    }
 }

@@ -241,11 +241,19 @@ impl Group {
     /// Where a member stands, or why it does not answer.
     fn standing(&self, member: &MemberConfig) -> std::io::Result<Standing> {
         match client::ask(&member.client, &self.pass, &Request::Status, ANSWER) {
-            Ok(Reply::Status(standing)) => Ok(standing),
+            Ok(Reply::Status(standing)) => Group::answered(member, standing.by).map(|()| standing),
             Ok(Reply::Failed { why }) => Err(std::io::Error::other(why)),
             Ok(other) => Err(std::io::Error::other(format!("an answer to something else: {other:?}"))),
             Err(error) => Err(Group::down(member, error)),
         }
+    }
+
+    /// Checks that the member of this number is who answers at its socket: another may have been given the place since.
+    fn answered(member: &MemberConfig, by: u8) -> std::io::Result<()> {
+        if by == member.number {
+            return Ok(());
+        }
+        Err(std::io::Error::other(format!("m{by} answers at {}", member.client.display())))
     }
 
     /// The error of a member that did not answer: that no process is there, if that is it.

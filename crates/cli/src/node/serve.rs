@@ -193,6 +193,7 @@ impl Service {
         let (status, log, group) = (node.status(), node.log().ok(), node.metrics().group);
         let (configuration, me) = (node.members().configuration, node.info().member);
         Some(Reply::Status(Standing {
+            by: me.0,
             role: format!("{:?}", status.role).to_lowercase(),
             // A member may have promised the next tenure already; a primary's own is what it leads in.
             epoch: log.as_ref().map_or(status.promised, |log| log.info().epoch).to_string(),
