@@ -495,10 +495,10 @@ async fn ask(shared: Arc<Shared>) {
         let before = unheard(&shared);
         tokio::time::sleep(ASK).await;
         for member in unheard(&shared).into_iter().filter(|member| before.contains(member)) {
-            match connect(&shared, member, Kind::Stream).await {
-                Err(Some(refused @ Refused::Outside { .. })) => shared.refuse(member.address, refused),
-                // It is away, or has this one as a member and will dial it; what else is wrong between them the one that dials says.
-                Ok(_) | Err(_) => {}
+            // Otherwise it is away, or has this one as a member and will dial it; what else is wrong between them the one that dials says.
+            if let Err(Some(refused @ Refused::Outside { .. })) = connect(&shared, member, Kind::Stream).await
+            {
+                shared.refuse(member.address, refused);
             }
         }
     }
