@@ -169,6 +169,7 @@ pub struct DurableState {
     pub peers: Vec<PeerRecord>,
     /// The newest configurations of the log, by position, at most two: the last that is known to be committed, and the one behind it. Empty:
     /// [`Config::founding`]. Those that end beyond the valid tail are not in the log.
+    /// A damaged member's may be three: the one whose record damage took stays known, as the last.
     pub configurations: Vec<ConfigurationRecord>,
 }
 

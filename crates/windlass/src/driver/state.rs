@@ -113,7 +113,7 @@ pub(crate) fn encode(peers: &[PeerRecord], configurations: &[ConfigurationRecord
         bytes.extend_from_slice(&peer.incarnation.to_le_bytes());
         bytes.extend_from_slice(&peer.opening.to_le_bytes());
     }
-    bytes.push(u8::try_from(configurations.len()).expect("two at most"));
+    bytes.push(u8::try_from(configurations.len()).expect("three at most"));
     for record in configurations {
         let configuration = record.configuration.encode();
         let length = u16::try_from(configuration.len()).expect("a configuration is short");
