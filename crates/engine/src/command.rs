@@ -321,7 +321,7 @@ pub enum Event {
     },
     /// This member has left the group: a configuration without it is committed. It takes part in nothing until a primary comes for it.
     NotAMember {
-        /// The number of that configuration.
+        /// The number of that configuration; 0 if it never was in the group, which began with others than this member has it.
         configuration: u64,
     },
     /// An operator has this member lead with what is left ([`crate::Input::AcceptLoss`]): it campaigns.

@@ -174,7 +174,7 @@ pub enum Message {
     },
     /// The receiver is no member of the group any more: a configuration that it has not got is committed.
     NotAMember {
-        /// That configuration's number.
+        /// That configuration's number; 0 if the receiver's number was never given.
         configuration: u64,
     },
 }

@@ -50,6 +50,8 @@ scenarios! {
     large_batches_end_on_record_ends
     membership_a_configuration_of_a_fetch_that_failed_counts_for_nothing_r20
     membership_a_member_that_has_left_is_told_by_number
+    membership_who_never_was_a_member_is_told_that
+    membership_one_founded_otherwise_never_was_a_member
     membership_a_cut_brings_the_former_configuration_back
     membership_a_learner_catches_up_and_votes
     membership_a_learner_is_handed_nothing

@@ -258,9 +258,10 @@ impl Engine {
         self.core.is_voter(from) || !self.core.is_voter(self.core.me())
     }
 
-    /// Tells a member that has left.
+    /// Tells a member that has left with which configuration, and one whose number was never given that it never was one: 0.
     pub(super) fn not_a_member(&mut self, to: MemberId) {
-        let configuration = self.core.newest().configuration.number();
+        let newest = &self.core.newest().configuration;
+        let configuration = if to > newest.highest() { 0 } else { newest.number() };
         self.core.send(to, Message::NotAMember { configuration });
     }
 

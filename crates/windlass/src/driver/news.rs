@@ -362,7 +362,7 @@ pub(super) fn event(logger: &Logger, event: &Event) {
         Event::NotAMember { configuration: 0 } => {
             warn!(
                 logger,
-                "this member is not among those that its group began with: give it the group's file, where it has `joins = true`, and an empty folder, \
+                "this member never was in its group, or not among those that it began with: give it the group's file, where it has `joins = true`, and an empty folder, \
                  and add it (`windlass group add`)"
             );
         }
