@@ -393,6 +393,14 @@ fn where_every_member_is_damaged_the_group_waits_for_an_operators_word_r18() {
     assert!(group.append(&lines(4000, 4010)).success(), "{}", group.said(2));
     group.wait_even(Instant::now() + PATIENCE);
     assert!(group.status().iter().all(|row| row["damaged"] == false), "{:?}", group.status());
+    // What was given up is not said to be here again.
+    for number in 1..=3 {
+        let (said, words) = (
+            group.said(number),
+            if number == 2 { "is given up from LSN" } else { "the group's log goes on without" },
+        );
+        assert!(said.contains(words) && !said.contains("is here again"), "{words}: {said}");
+    }
     let (before, after) = (lines(0, 4000), lines(4000, 4010));
     for number in 1..=3 {
         let read = group.group(&["read", "--member", &number.to_string()]).stdout;

@@ -103,6 +103,8 @@ pub struct Status {
     pub trimmed: Lsn,
     /// Bytes below what this member acknowledged are missing: it does not lead until they are repaired.
     pub damaged: bool,
+    /// Everything that this member may have acknowledged lies below; `u64::MAX`: nobody can tell where it ends. Beyond `persisted` where it is damaged.
+    pub mark: Persisted,
     /// Why the engine has stopped, if it has.
     pub stopped: Option<StopReason>,
     /// As primary: the peers that take batches, and how far the slowest of them are.
@@ -269,6 +271,7 @@ impl Engine {
             durable: core.durable,
             trimmed: core.state.trimmed,
             damaged: core.damaged(),
+            mark: core.state.mark,
             stopped: self.stopped,
             peers: self.tenure.as_ref().map_or(PeerMarks::default(), |tenure| {
                 PeerMarks::of(tenure.peers.values().filter(|peer| peer.is_streaming()))

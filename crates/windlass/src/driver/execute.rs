@@ -275,6 +275,9 @@ where
 
     /// A line of its own, and an event for whoever listens.
     fn tell(&mut self, event: Event) {
+        if matches!(event, Event::LossAccepted { .. }) {
+            self.scrubber.lack.accepted();
+        }
         super::news::event(&self.options.logger, &event);
         self.events.push_back(DriverEvent::Engine(event));
     }

@@ -427,6 +427,7 @@ mod tests {
                 durable: windlass_log::Lsn(4096),
                 trimmed: windlass_log::Lsn(4096),
                 damaged: false,
+                mark: windlass_engine::Persisted::default(),
                 stopped: None,
                 peers: windlass_engine::PeerMarks::default(),
             };

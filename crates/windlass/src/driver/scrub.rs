@@ -10,8 +10,8 @@
 
 use std::collections::VecDeque;
 
-use slog::{info, warn};
-use windlass_engine::Input;
+use slog::{Logger, info, warn};
+use windlass_engine::{DurableState, Input, Persisted};
 use windlass_fabric::Fabric;
 use windlass_log::Lsn;
 use windlass_store::disk::Disk;
@@ -28,6 +28,82 @@ use crate::scrub::{Failed, Pace};
 /// Places to look at that are remembered: a reader that meets damage comes again.
 const LOOKS_MAX: usize = 16;
 
+/// What a member lacks of what it may have acknowledged, as one look after the other shows it.
+#[derive(Debug, Default)]
+pub(super) struct Lack {
+    /// The mark at the last look, while something was lacking.
+    mark: Option<Persisted>,
+    /// What the mark has come down by since.
+    given_up: Option<(Lsn, Lsn)>,
+    /// An operator has accepted the loss here.
+    is_accepted: bool,
+}
+
+/// How a lack ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum LackEnd {
+    /// All is on the medium again.
+    Here,
+    /// This member leads without it, by an operator's word.
+    Accepted { from: Lsn, to: Lsn },
+    /// The log that this member follows goes on without it.
+    GoneOnWithout { from: Lsn, to: Lsn },
+}
+
+impl Lack {
+    /// An operator's word was taken here.
+    pub(super) fn accepted(&mut self) {
+        self.is_accepted = true;
+    }
+
+    /// How a lack ended since the last look, if it did.
+    fn seen(&mut self, is_damaged: bool, mark: Persisted) -> Option<LackEnd> {
+        let before = self.mark.take();
+        // Where nobody could tell where it ends, a mark that is known again gives nothing up: all that the group has is here.
+        let is_known = before != Some(DurableState::MARK_UNKNOWN);
+        if let Some(before) = before.filter(|before| mark < *before && (is_known || self.is_accepted)) {
+            let (from, to) = self.given_up.unwrap_or((mark.0, before.0));
+            self.given_up = Some((from.min(mark.0), to.max(before.0)));
+        }
+        if is_damaged {
+            self.mark = Some(mark);
+            return None;
+        }
+        let is_accepted = std::mem::take(&mut self.is_accepted);
+        before.map(|_| match self.given_up.take() {
+            None => LackEnd::Here,
+            Some((from, to)) if is_accepted => LackEnd::Accepted { from, to },
+            Some((from, to)) => LackEnd::GoneOnWithout { from, to },
+        })
+    }
+}
+
+impl LackEnd {
+    fn tell(self, logger: &Logger, tail: Lsn) {
+        let until = |to: Lsn| {
+            if to == DurableState::MARK_UNKNOWN.0 {
+                String::from("nobody can tell where")
+            } else {
+                to.to_string()
+            }
+        };
+        match self {
+            LackEnd::Here => {
+                info!(logger, "what was damaged or lost is here again, checked and on the medium: this member counts as any other"; "tail" => %tail);
+            }
+            LackEnd::Accepted { from, to } => {
+                warn!(logger, "what this member lacked is given up from LSN {} to {}, by an operator's word: it counts as any other", from, until(to);
+                    "tail" => %tail);
+            }
+            LackEnd::GoneOnWithout { from, to } => {
+                warn!(logger, "the group's log goes on without what this member lacked from LSN {} to {}: that was given up by an operator's word, or nobody had \
+                               acknowledged it; this member counts as any other", from, until(to);
+                    "tail" => %tail);
+            }
+        }
+    }
+}
+
 /// What is under way and what comes next.
 #[derive(Debug)]
 pub(super) struct Scrubber {
@@ -38,7 +114,8 @@ pub(super) struct Scrubber {
     looks: VecDeque<Lsn>,
     /// Damage that was found and is being written down.
     lowering: bool,
-    was_damaged: bool,
+    /// What it lacks of what it may have acknowledged, and what became of that.
+    pub(super) lack: Lack,
     /// The log was cut, or began anew, while a piece was being read: what that says is of another log.
     is_void: bool,
     /// What is sent again is checked first.
@@ -59,7 +136,7 @@ impl Scrubber {
             busy: None,
             looks: VecDeque::new(),
             lowering: false,
-            was_damaged: false,
+            lack: Lack::default(),
             is_void: false,
             resend: Resend::default(),
         }
@@ -114,9 +191,8 @@ where
     /// Reads the next piece, if one is due; says when a member is whole again.
     pub(super) fn care(&mut self, now: u64) {
         let status = self.engine.status();
-        if std::mem::replace(&mut self.scrubber.was_damaged, status.damaged) && !status.damaged {
-            info!(self.options.logger, "what was damaged or lost is here again, checked and on the medium: this member counts as any other";
-                "tail" => %status.tail);
+        if let Some(end) = self.scrubber.lack.seen(status.damaged, status.mark) {
+            end.tell(&self.options.logger, status.tail);
             self.meters.scrub.damage_repaired.add(1);
             self.events.push_back(DriverEvent::Repaired { tail: status.tail });
         }
@@ -198,5 +274,33 @@ where
             self.inputs.push_back(Input::WholeBehind { from: damage.end });
         }
         self.tell_damage(damage);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lack_that_was_given_up_is_not_said_to_be_here_again_r18() {
+        let mark = |lsn| Persisted(Lsn(lsn));
+        // Sent again.
+        let mut lack = Lack::default();
+        assert_eq!(lack.seen(false, mark(5000)), None);
+        assert_eq!(lack.seen(true, mark(6000)), None);
+        assert_eq!(lack.seen(false, mark(6000)), Some(LackEnd::Here));
+        assert_eq!(lack.seen(false, mark(4500)), None, "no lack, and so no end of one");
+        // By the word, in two steps.
+        assert_eq!(lack.seen(true, mark(6000)), None);
+        lack.accepted();
+        assert_eq!(lack.seen(true, mark(5000)), None);
+        let (from, to) = (Lsn(4500), Lsn(6000));
+        assert_eq!(lack.seen(false, mark(4500)), Some(LackEnd::Accepted { from, to }));
+        // Another's word, or an end that nobody had acknowledged.
+        assert_eq!(lack.seen(true, mark(6000)), None);
+        assert_eq!(lack.seen(false, mark(4500)), Some(LackEnd::GoneOnWithout { from, to }));
+        // Where nobody could tell how far it went.
+        assert_eq!(lack.seen(true, DurableState::MARK_UNKNOWN), None);
+        assert_eq!(lack.seen(false, mark(7000)), Some(LackEnd::Here));
     }
 }

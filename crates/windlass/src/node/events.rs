@@ -36,7 +36,7 @@ pub enum NodeEvent {
         /// What, and where.
         damage: windlass_store::Damage,
     },
-    /// Everything that was damaged or lost here is on the medium again: this member counts as any other.
+    /// Everything that was damaged or lost here is on the medium again, or given up (`Node::accept_loss`): this member counts as any other.
     Repaired {
         /// The end of its log by now.
         tail: Lsn,
