@@ -154,7 +154,7 @@ fn no_joiner(number: u8, highest_in_file: u8, known: Option<&View>) -> String {
     let sets = "set `joins = true` in its [[members]] table, and start it with that and an empty folder";
     let highest = known.map_or(0, |view| view.highest).max(highest_in_file);
     let other = format!(
-        "a number belongs to one disk for ever: give a new member its own [[members]] table, with `joins = true` and a number above {highest}"
+        "a number belongs to one disk for ever: give the new member its own [[members]] table, with `joins = true` and a number above {highest}"
     );
     match known {
         Some(view) if number > view.highest => format!(
