@@ -204,7 +204,7 @@ fn what_cannot_be_done_is_said_before_anything_is_started() {
         (&["demo", "--segment-bytes", "32768"], 64, "65536"),
         (&["demo", "--segment-bytes", "100000"], 64, "power of two"),
         (&["demo", "--segment-bytes", "8589934592"], 64, "4 GiB"),
-        (&["node", "--config", "/nonexistent/file", "--member", "1"], 5, "/nonexistent/file"),
+        (&["node", "--config", "/nonexistent/file", "--member", "1"], 64, "/nonexistent/file"),
     ];
     for (args, status, words) in cases {
         let out = windlass(args);
