@@ -155,9 +155,10 @@ fn a_crowd_without_proof_keeps_nobody_out() {
     let mut crowd: Vec<TcpStream> = (0..40).map(|_| dial(fabric.address())).collect();
     still_serves(&fabric);
     let made_room = lines.warnings();
-    assert!(made_room.len() >= 32, "{made_room:#?}");
+    // Lines are rationed: eight in half a minute.
+    assert!((8..32).contains(&made_room.len()), "{made_room:#?}");
     assert!(made_room.iter().all(|line| line.contains("made room for another")));
-    assert!(closed(&mut crowd[0]), "the oldest went first");
+    assert!(crowd[..32].iter_mut().all(closed), "the oldest went first");
 }
 
 #[test]
