@@ -122,19 +122,7 @@ impl TcpConnection {
             link.queue.changed();
             return;
         }
-        requester.push(Posting {
-            id,
-            opcode,
-            signalled: true,
-            kind: RequestKind::Barrier,
-            address: 0,
-            key: 0,
-            immediate: 0,
-            bytes: 0,
-            region: None,
-            inline: &[],
-            into: None,
-        });
+        requester.push(Posting { opcode, kind: RequestKind::Barrier, ..Posting::blank(id, true) });
         requester.flush(link);
     }
 
