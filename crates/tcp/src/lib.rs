@@ -53,6 +53,7 @@ pub use connection::TcpConnection;
 pub use domain::{TcpRegion, TcpWindow};
 pub use options::{OpenError, Options};
 pub use queue::{TcpCompletionQueue, TcpWaker};
+pub use ration::Ration;
 
 use crate::domain::{Domain, KEYS_MAX, lock};
 use crate::endpoint::{Endpoint, TOKEN_BYTES, Token};

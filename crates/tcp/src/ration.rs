@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 const LINES_MAX: u32 = 8;
 const WINDOW: Duration = Duration::from_secs(30);
 
-/// What is left of the ration.
+/// What is left of a ration of lines: eight within 30 s, each of which says how many were left out before it (DESIGN.md section 9.3). The control plane has one, too.
 #[derive(Debug, Default)]
-pub(crate) struct Ration {
+pub struct Ration {
     /// When the window began, and how many lines were written in it.
     window: Option<(Instant, u32)>,
     unsaid: u64,
@@ -16,7 +16,7 @@ pub(crate) struct Ration {
 
 impl Ration {
     /// Whether a line may be written now: then how many were left out since the last one, for it to say.
-    pub(crate) fn take(&mut self, now: Instant) -> Option<u64> {
+    pub fn take(&mut self, now: Instant) -> Option<u64> {
         let window = self.window.filter(|(since, _)| now.saturating_duration_since(*since) < WINDOW);
         let (since, lines) = window.unwrap_or((now, 0));
         if lines >= LINES_MAX {
@@ -28,7 +28,7 @@ impl Ration {
     }
 
     /// One is left out for another reason.
-    pub(crate) fn leave_out(&mut self) {
+    pub fn leave_out(&mut self) {
         self.unsaid = self.unsaid.saturating_add(1);
     }
 }

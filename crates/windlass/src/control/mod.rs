@@ -12,7 +12,6 @@ mod frame;
 mod hello;
 #[cfg(feature = "tcp")]
 mod peers;
-mod ration;
 #[cfg(feature = "tcp")]
 mod tcp;
 

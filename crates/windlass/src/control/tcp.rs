@@ -18,11 +18,11 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use windlass_engine::{Identity, MemberEntry};
 use windlass_log::{LogId, MemberId};
+use windlass_tcp::Ration;
 
 use super::auth::{self, End, Kind, OPENING_BYTES, OpeningError, PROOF_BYTES, Secret};
 use super::hello::{HELLO_BYTES, Hello};
 use super::peers::{Connection, Peers};
-use super::ration::Ration;
 use super::{ControlEvent, ControlPlane, FRAME_BYTES_MAX, Frame, Member, Refused, Terms};
 
 /// The whole handshake takes no longer.

@@ -323,7 +323,7 @@ fn a_listener_that_never_welcomes_is_dialled_again() {
         peers: Peers::new(),
         events: VecDeque::new(),
         said: BTreeMap::new(),
-        ration: super::super::ration::Ration::default(),
+        ration: windlass_tcp::Ration::default(),
         members: members.clone(),
         dialled: Vec::new(),
     });
