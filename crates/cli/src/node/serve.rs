@@ -11,7 +11,7 @@ use windlass::control::Exclusion;
 use windlass::engine::{Change, ChangeError, Event, PeerStatus, Standing as Part};
 use windlass::{
     AppendError, Appended, Level, Log, Lsn, MemberId, Members, Node, NodeChangeError, NodeCloseError,
-    NodeEvent, ReadError,
+    NodeEvent, NodeEvents, ReadError,
 };
 
 use super::End;
@@ -275,29 +275,14 @@ impl Service {
         node.hand_over(to);
         // Not held while it takes its course, so that the member can be ended.
         drop(node);
-        let deadline = Instant::now() + HANDOVER_PATIENCE;
-        loop {
-            match events.next_blocking(Some(deadline)) {
-                Some(NodeEvent::Group(Event::HandoverFailed { .. })) => {
-                    return Some(Reply::Failed { why: format!("the handover did not come about: {why}") });
-                }
-                Some(NodeEvent::SteppedDown { .. }) => return Some(Reply::HandedOver),
-                Some(NodeEvent::Ended) => return None,
-                Some(
-                    NodeEvent::Role { .. }
-                    | NodeEvent::Excluded { .. }
-                    | NodeEvent::Damaged { .. }
-                    | NodeEvent::Repaired { .. }
-                    | NodeEvent::CheckpointTaken { .. }
-                    | NodeEvent::CheckpointFailed { .. }
-                    | NodeEvent::Group(_),
-                ) => {}
-                None => {
-                    let why = format!("{to} has not taken over within {} s", HANDOVER_PATIENCE.as_secs());
-                    return Some(Reply::Failed { why });
-                }
+        let late = format!("{to} has not taken over within {} s", HANDOVER_PATIENCE.as_secs());
+        answer(&mut events, late, |event| {
+            if let NodeEvent::Group(Event::HandoverFailed { .. }) = event {
+                Some(Reply::Failed { why: format!("the handover did not come about: {why}") })
+            } else {
+                matches!(event, NodeEvent::SteppedDown { .. }).then_some(Reply::HandedOver)
             }
-        }
+        })
     }
 
     /// Has this member lead with what is left; answers once it has taken the word.
@@ -306,32 +291,17 @@ impl Service {
         let mut events = node.events();
         node.accept_loss();
         drop(node);
-        let deadline = Instant::now() + HANDOVER_PATIENCE;
-        loop {
-            match events.next_blocking(Some(deadline)) {
-                Some(NodeEvent::Group(Event::LossAccepted { lost })) => {
-                    return Some(Reply::LossAccepted { from: lost.start.0, to: lost.end.0 });
-                }
-                Some(NodeEvent::Group(Event::LossNotAccepted { reason })) => {
-                    return Some(Reply::Failed { why: reason.to_string() });
-                }
-                Some(NodeEvent::Ended) => return None,
-                Some(
-                    NodeEvent::Role { .. }
-                    | NodeEvent::SteppedDown { .. }
-                    | NodeEvent::Excluded { .. }
-                    | NodeEvent::Damaged { .. }
-                    | NodeEvent::Repaired { .. }
-                    | NodeEvent::CheckpointTaken { .. }
-                    | NodeEvent::CheckpointFailed { .. }
-                    | NodeEvent::Group(_),
-                ) => {}
-                None => {
-                    let why = format!("this member did not answer within {} s", HANDOVER_PATIENCE.as_secs());
-                    return Some(Reply::Failed { why });
-                }
+        let late = format!("this member did not answer within {} s", HANDOVER_PATIENCE.as_secs());
+        answer(&mut events, late, |event| {
+            let NodeEvent::Group(event) = event else { return None };
+            if let Event::LossAccepted { lost } = event {
+                Some(Reply::LossAccepted { from: lost.start.0, to: lost.end.0 })
+            } else if let Event::LossNotAccepted { reason } = event {
+                Some(Reply::Failed { why: reason.to_string() })
+            } else {
+                None
             }
-        }
+        })
     }
 
     fn change(&self, change: Change) -> Option<Reply> {
@@ -461,6 +431,26 @@ fn passes(error: &AppendError) -> bool {
         | AppendError::Failed(_)
         | AppendError::Deadline { .. } => true,
         AppendError::Full { .. } | AppendError::TooLarge { .. } => false,
+    }
+}
+
+/// What the first event says that answers, `late` if none does in time. `None` once the node has ended.
+fn answer(
+    events: &mut NodeEvents,
+    late: String,
+    answers: impl Fn(&NodeEvent) -> Option<Reply>,
+) -> Option<Reply> {
+    let deadline = Instant::now() + HANDOVER_PATIENCE;
+    loop {
+        let Some(event) = events.next_blocking(Some(deadline)) else {
+            return Some(Reply::Failed { why: late });
+        };
+        if matches!(event, NodeEvent::Ended) {
+            return None;
+        }
+        if let Some(reply) = answers(&event) {
+            return Some(reply);
+        }
     }
 }
 
