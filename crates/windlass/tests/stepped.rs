@@ -491,6 +491,24 @@ impl Sim {
         panic!("never: {what}; {statuses:#?}\n{}", self.trace.join("\n"));
     }
 
+    /// Ends the appending, and goes on until all members have the whole log, and know that it is durable.
+    fn idle_until_all_have_all(&mut self) {
+        self.is_idle = true;
+        self.until("all have all", |sim| {
+            let all: Vec<_> = sim.members.iter().map(|m| m.driver.as_ref().unwrap().status()).collect();
+            all.iter().all(|status| (status.tail, status.durable) == (all[0].tail, all[0].tail))
+        });
+    }
+
+    /// Has what is under way land, while no member has a turn.
+    fn land(&mut self) {
+        for link in self.world.pending() {
+            for _ in 0..8 {
+                self.world.step(link);
+            }
+        }
+    }
+
     /// The payloads of a member's durable log, read as an application reads.
     fn read(&self, at: usize) -> Vec<Vec<u8>> {
         let driver = self.members[at].driver.as_ref().unwrap();
@@ -691,22 +709,13 @@ fn what_was_placed_in_an_image_is_found_by_the_next_opening_of_the_process_and_n
         let mut sim = Sim::with(41, Files::Staged);
         sim.until("a primary", |sim| sim.primary().is_some());
         sim.until("acknowledgements", |sim| sim.acknowledged.len() > 5);
-        sim.is_idle = true;
-        sim.until("all have all", |sim| {
-            let mut all = sim.members.iter().map(|member| member.driver.as_ref().unwrap().status());
-            let first = all.next().unwrap();
-            all.all(|status| status.tail == first.tail && status.durable == first.tail)
-        });
+        sim.idle_until_all_have_all();
         let at = sim.primary().unwrap();
         let backup = (at + 1) % MEMBERS;
         let before = sim.driver(backup).status().tail;
         sim.append(at);
         sim.step(at);
-        for link in sim.world.pending() {
-            for _ in 0..8 {
-                sim.world.step(link);
-            }
-        }
+        sim.land();
         // Its bytes have landed; it has had no turn.
         let end = sim.members[at].open.back().unwrap().0;
         sim.kill(backup, power);
@@ -735,12 +744,7 @@ fn what_a_failed_flush_has_left_behind_the_tail_is_written_again_before_it_count
         let mut sim = Sim::with(43, files);
         sim.until("a primary", |sim| sim.primary().is_some());
         sim.until("acknowledgements", |sim| sim.acknowledged.len() > 5);
-        sim.is_idle = true;
-        sim.until("all have all", |sim| {
-            let mut all = sim.members.iter().map(|member| member.driver.as_ref().unwrap().status());
-            let first = all.next().unwrap();
-            all.all(|status| status.tail == first.tail && status.durable == first.tail)
-        });
+        sim.idle_until_all_have_all();
         let at = sim.primary().unwrap();
         let backup = (at + 1) % MEMBERS;
         let before = sim.driver(backup).status().tail;
@@ -751,11 +755,7 @@ fn what_a_failed_flush_has_left_behind_the_tail_is_written_again_before_it_count
         let end = sim.members[at].open.back().unwrap().0;
         assert_eq!(before.0 / SEGMENT_BYTES, end.0 / SEGMENT_BYTES, "all in one segment");
         sim.step(at);
-        for link in sim.world.pending() {
-            for _ in 0..8 {
-                sim.world.step(link);
-            }
-        }
+        sim.land();
         // It has had no turn, and has flushed nothing. Of the first record the beginning is not there, and what is was written by a flush that failed.
         sim.kill(backup, None);
         let name = format!("{:016x}.segment", before.0 / SEGMENT_BYTES * SEGMENT_BYTES);
@@ -892,13 +892,7 @@ fn r_10_a_tenure_that_is_sealed_before_its_turn_never_begins() {
     let (mut sim, old) = led(12);
     let [at, other] = [(old + 1) % MEMBERS, (old + 2) % MEMBERS];
     // With logs of one length nobody has anything to fetch or to adopt before it leads.
-    sim.is_idle = true;
-    sim.until("all have all", |sim| {
-        let mut all = sim.members.iter().map(|member| member.driver.as_ref().unwrap().status());
-        let first = all.next().unwrap();
-        all.all(|status| (status.tail, status.durable) == (first.tail, first.tail))
-            && first.durable == first.tail
-    });
+    sim.idle_until_all_have_all();
     sim.held = Some(at);
     sim.driver(at).ask(Input::Suspect);
     assert_eq!(sim.until_held_work(), "save", "its own promise");
