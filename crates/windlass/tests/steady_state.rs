@@ -52,6 +52,8 @@ static COUNTING: Counting = Counting;
 const APPENDS: usize = 20_000;
 /// Set in the child that forbids itself system calls: which kind of append it makes.
 const CHILD: &str = "WINDLASS_STEADY_STATE";
+/// The child's folder, which the parent removes: the child ends in the middle, and its log makes segments until then.
+const FOLDER: &str = "WINDLASS_STEADY_STATE_FOLDER";
 
 fn open(folder: &std::path::Path) -> Log {
     // Several segments are crossed on the way.
@@ -121,9 +123,11 @@ fn no_calls() -> BpfProgram {
 
 /// Runs this test program again as the child; the signal that killed it, if one did.
 fn child(kind: &str) -> Result<(), i32> {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let ended = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "the_child_that_makes_no_system_call", "--nocapture"])
         .env(CHILD, kind)
+        .env(FOLDER, folder.path())
         .output()
         .unwrap();
     let status = ended.status;
@@ -150,11 +154,9 @@ fn an_append_makes_no_system_call() {
 fn the_child_that_makes_no_system_call() {
     // Without the variable this is the ordinary test run, in which the parent test starts it.
     let Ok(kind) = std::env::var(CHILD) else { return };
-    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let log = open(folder.path());
+    let folder = std::env::var_os(FOLDER).expect("the parent test names the folder");
+    let log = open(folder.as_ref());
     warm_up(&log, &kind);
-    // The folder goes before the calls do: its files stay until the process ends.
-    folder.close().unwrap();
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
