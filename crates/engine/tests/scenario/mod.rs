@@ -34,6 +34,8 @@ struct Runner {
     engine: Option<Engine>,
     config: Config,
     now: u64,
+    /// The newest token that came out: what answers a later one answers nothing, and a scenario that does has lost its way.
+    token: u64,
 }
 
 /// Reads an input line as a scenario file's, and complains of what no such line has.
@@ -83,7 +85,7 @@ impl Runner {
             timing,
             limits,
         };
-        Runner { engine: None, config, now: 0 }
+        Runner { engine: None, config, now: 0, token: 0 }
     }
 
     /// The text with the commands that really came out.
@@ -127,6 +129,8 @@ impl Runner {
             }
             Some("@") => return self.pass(words.duration()),
             Some("<") => {
+                let answered = line.split(' ').find_map(token);
+                assert!(answered <= Some(self.token), "{place}: no command has that token yet");
                 let input = words.input();
                 let now = self.now;
                 self.engine(place).handle_input(now, input);
@@ -212,6 +216,15 @@ impl Runner {
 
     fn drain(&mut self) -> Vec<Command> {
         let Some(engine) = &mut self.engine else { return Vec::new() };
-        std::iter::from_fn(|| engine.poll_command()).collect()
+        let commands: Vec<Command> = std::iter::from_fn(|| engine.poll_command()).collect();
+        let newest =
+            commands.iter().filter_map(|command| token(show::command(command).split(' ').nth(1)?)).max();
+        self.token = self.token.max(newest.unwrap_or(0));
+        commands
     }
+}
+
+/// The number of a token such as `t7`.
+fn token(word: &str) -> Option<u64> {
+    word.strip_prefix('t')?.parse().ok()
 }
