@@ -38,6 +38,14 @@ scenarios! {
     an_unread_notice_is_told_again
     campaign_when_handed_over
     damage_found_while_running
+    fence_a_promise_is_given_once
+    fence_asked_again_late_or_by_another
+    fence_promises_that_can_not_be_true
+    fence_rejected
+    fetch_asked_by_the_promised_candidate_alone
+    fetch_asked_of_a_primary
+    vote_asked
+    vote_asked_of_a_primary
     handover
     kind_48_snapshot_at_the_backup
     kind_49_a_new_primary_is_told_of_a_checkpoint_on_its_way

@@ -200,7 +200,7 @@ impl Runner {
     /// Lets time pass, handling each timeout when it is due.
     fn pass(&mut self, duration: u64) -> Vec<Command> {
         let until = self.now + duration;
-        let mut commands = Vec::new();
+        let (mut commands, mut rounds) = (Vec::new(), 0);
         while let Some(timeout) = self.engine.as_ref().and_then(Engine::poll_timeout) {
             if timeout > until {
                 break;
@@ -209,6 +209,8 @@ impl Runner {
             let now = self.now;
             self.engine("").handle_timeout(now);
             commands.extend(self.drain());
+            rounds += 1;
+            assert!(rounds < 10_000, "at {now} ns a timeout is due however often it is handled");
         }
         self.now = until;
         commands
