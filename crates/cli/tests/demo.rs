@@ -205,6 +205,8 @@ fn what_cannot_be_done_is_said_before_anything_is_started() {
         (&["demo", "--segment-bytes", "100000"], 64, "power of two"),
         (&["demo", "--segment-bytes", "8589934592"], 64, "4 GiB"),
         (&["node", "--config", "/nonexistent/file", "--member", "1"], 64, "/nonexistent/file"),
+        (&["node", "--config", "/", "--member", "1"], 64, "group init"),
+        (&["group", "--config", "/dev/null/file", "status"], 64, "group init"),
     ];
     for (args, status, words) in cases {
         let out = windlass(args);

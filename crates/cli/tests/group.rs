@@ -704,6 +704,11 @@ fn a_client_with_another_groups_file_gets_nothing_from_the_members_whose_sockets
             &["read"],
             &["read", "--member", "1"],
             &["hand-over", "--to", "2"],
+            &["accept-loss", "--member", "2", "--yes"],
+            &["remove", "3"],
+            &["quorums", "--majority"],
+            &["members"],
+            &["members", "--member", "1"],
             &["status"],
         ] {
             let began = Instant::now();

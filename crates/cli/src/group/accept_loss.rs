@@ -2,13 +2,15 @@
 
 use std::time::Instant;
 
-use super::{Group, LOOK, PATIENCE};
+use super::{Group, LOOK, PATIENCE, unanswered};
 use crate::client::{self, Reply, Request};
 use crate::exit::{Failure, Status};
 
 /// Has a member lead, and waits until somebody does.
 pub(super) fn run(group: &Group, number: u8) -> Result<(), Failure> {
     let member = group.config.member(number)?;
+    // The word is for this member, and not for another that was given its socket.
+    group.standing_within(member, PATIENCE).map_err(|error| unanswered(member, error))?;
     match client::ask(&member.client, &group.pass, &Request::AcceptLoss, PATIENCE) {
         Ok(Reply::LossAccepted { from, to }) if from == to => {
             println!(
@@ -31,9 +33,7 @@ pub(super) fn run(group: &Group, number: u8) -> Result<(), Failure> {
         Ok(other) => {
             return Err(Failure::new(Status::System, format_args!("m{number} answered {other:?}")));
         }
-        Err(error) => {
-            return Err(Failure::io(format_args!("asking m{number}"), &Group::down(member, error)));
-        }
+        Err(error) => return Err(unanswered(member, error)),
     }
     let deadline = Instant::now() + PATIENCE;
     loop {

@@ -228,6 +228,13 @@ fn stranger(number: u8, error: &std::io::Error) -> Option<Failure> {
     Some(Failure::new(Status::Usage, format_args!("m{number}: {why}")))
 }
 
+/// The failure of a client that the member which it has asked did not answer.
+fn unanswered(member: &MemberConfig, error: std::io::Error) -> Failure {
+    let number = member.number;
+    stranger(number, &error)
+        .unwrap_or_else(|| Failure::io(format_args!("asking m{number}"), &Group::down(member, error)))
+}
+
 impl Group {
     fn members(&self) -> &[MemberConfig] {
         &self.config.members
@@ -240,7 +247,11 @@ impl Group {
 
     /// Where a member stands, or why it does not answer.
     fn standing(&self, member: &MemberConfig) -> std::io::Result<Standing> {
-        match client::ask(&member.client, &self.pass, &Request::Status, ANSWER) {
+        self.standing_within(member, ANSWER)
+    }
+
+    fn standing_within(&self, member: &MemberConfig, patience: Duration) -> std::io::Result<Standing> {
+        match client::ask(&member.client, &self.pass, &Request::Status, patience) {
             Ok(Reply::Status(standing)) => Group::answered(member, standing.by).map(|()| standing),
             Ok(Reply::Failed { why }) => Err(std::io::Error::other(why)),
             Ok(other) => Err(std::io::Error::other(format!("an answer to something else: {other:?}"))),
@@ -259,7 +270,10 @@ impl Group {
     /// The error of a member that did not answer: that no process is there, if that is it.
     fn down(member: &MemberConfig, error: std::io::Error) -> std::io::Error {
         let kind = error.kind();
-        if [std::io::ErrorKind::NotFound, std::io::ErrorKind::ConnectionRefused].contains(&kind) {
+        if error.get_ref().is_some() {
+            // Said in full already.
+            error
+        } else if [std::io::ErrorKind::NotFound, std::io::ErrorKind::ConnectionRefused].contains(&kind) {
             let why = format!("no process answers at {}", member.client.display());
             std::io::Error::new(kind, why)
         } else if [std::io::ErrorKind::WouldBlock, std::io::ErrorKind::TimedOut].contains(&kind) {
@@ -416,7 +430,7 @@ fn hand_over(group: &Group, to: u8) -> Result<(), Failure> {
         Ok(other) => {
             return Err(Failure::new(Status::System, format_args!("m{} answered {other:?}", primary.number)));
         }
-        Err(error) => return Err(Failure::io(format_args!("asking m{}", primary.number), &error)),
+        Err(error) => return Err(unanswered(primary, error)),
     }
     let deadline = Instant::now() + PATIENCE;
     loop {

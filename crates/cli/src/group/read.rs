@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use windlass::Lsn;
 
-use super::{ANSWER, Format, Group, LOOK, Notice, stranger};
+use super::{ANSWER, Format, Group, LOOK, Notice, unanswered};
 use crate::client::{self, Reply, Request};
 use crate::exit::{Failure, Status};
 use crate::log::errors;
@@ -39,10 +39,7 @@ pub(super) fn run(
     let (member, trimmed, to) = match member {
         Some(number) => {
             let member = group.config.member(number)?;
-            let standing = group.standing(member).map_err(|error| {
-                stranger(number, &error)
-                    .unwrap_or_else(|| Failure::io(format_args!("asking m{number}"), &error))
-            })?;
+            let standing = group.standing(member).map_err(|error| unanswered(member, error))?;
             (member, standing.trimmed, standing.durable)
         }
         None => at_primary(group)?,
@@ -60,7 +57,7 @@ pub(super) fn run(
     }
     let mut session = client::connect(&member.client, &group.pass, ANSWER)
         .and_then(|stream| Session::new(0, stream))
-        .map_err(|error| io(&error))?;
+        .map_err(|error| unanswered(member, error))?;
     session.ask(&Request::Read { from, to }).map_err(|error| io(&error))?;
     let (mut output, mut hex) = (Output::new(), String::new());
     loop {

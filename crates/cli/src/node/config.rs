@@ -196,7 +196,10 @@ impl QuorumsConfig {
 impl Config {
     pub(crate) fn read(file: &Path) -> Result<Config, Failure> {
         let text = std::fs::read_to_string(file).map_err(|error| {
-            let (status, hint) = if error.kind() == std::io::ErrorKind::NotFound {
+            use std::io::ErrorKind::{InvalidData, IsADirectory, NotADirectory, NotFound};
+            // What the words name is no group's file; all else is the system's.
+            let is_no_file = [NotFound, NotADirectory, IsADirectory, InvalidData].contains(&error.kind());
+            let (status, hint) = if is_no_file {
                 (
                     Status::Usage,
                     "; name the group's file with `--config FILE`; `windlass group init` makes one",
