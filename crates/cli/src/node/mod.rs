@@ -3,18 +3,18 @@
 pub(crate) mod config;
 pub(crate) mod fabric;
 mod serve;
+mod socket;
 
 use std::io::Read as _;
 use std::net::SocketAddr;
-use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use slog::{Drain as _, LevelFilter, Logger, info, o};
+use slog::{Drain as _, LevelFilter, Logger, info, o, warn};
 use windlass::{Node, NodeCloseError, NodeEvent};
 
 use self::config::Config;
@@ -93,14 +93,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 
     let node = Node::open_or_create(&member.folder, options).map_err(|error| failure(&error, args))?;
     let node = Arc::new(node);
-    // A member that was killed leaves its socket behind; the folder's lock says that nobody serves it.
-    match std::fs::remove_file(&member.client) {
-        Ok(()) => {}
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-        Err(error) => return Err(Failure::io(member.client.display(), &error)),
-    }
-    let listener =
-        UnixListener::bind(&member.client).map_err(|error| Failure::io(member.client.display(), &error))?;
+    let (listener, socket) =
+        socket::bind(&member.client).map_err(|error| Failure::io(member.client.display(), &error))?;
     let (ends, ended) = channel();
     if args.exit_with_stdin {
         let ends = ends.clone();
@@ -121,10 +115,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         node.info().address,
         member.client.display()
     );
-    let ended = wait(node, &ended, &logger);
-    // Clients that come now are told at once that nobody serves them. It may be gone already.
-    let _ = std::fs::remove_file(&member.client);
-    ended
+    let end = ended.recv().unwrap_or(End::Orphaned);
+    // While the folder's lock is held: whoever opens the folder next puts its own there. Clients that come now are told at once that nobody serves them.
+    if let Err(error) = socket.remove() {
+        warn!(logger, "{} was not removed", member.client.display(); "cause" => %error);
+    }
+    finish(node, end, &logger)
 }
 
 /// A file is made, but not the folder in which it is to be.
@@ -188,24 +184,24 @@ fn close(mut node: Arc<Node>) -> Result<(), NodeCloseError> {
     }
 }
 
-fn wait(node: Arc<Node>, ends: &Receiver<End>, logger: &Logger) -> Result<(), Failure> {
-    match ends.recv() {
-        Ok(End::Asked(asked)) => {
+fn finish(node: Arc<Node>, end: End, logger: &Logger) -> Result<(), Failure> {
+    match end {
+        End::Asked(asked) => {
             let closed = close(node);
             asked.tell(&closed);
             ended(closed, logger)
         }
-        Ok(End::Signal(signal)) => {
+        End::Signal(signal) => {
             let name = if signal == SIGINT { "SIGINT" } else { "SIGTERM" };
             info!(logger, "{} came: the member ends well; a second signal ends it at once", name);
             ended(close(node), logger)
         }
-        Ok(End::Gone) => {
+        End::Gone => {
             drop(node);
             let message = "the member can't go on, as its lines say: start it again once that is mended";
             Err(Failure::new(Status::System, message))
         }
-        Ok(End::Orphaned) | Err(_) => {
+        End::Orphaned => {
             info!(logger, "standard input has ended: the member ends at once");
             Ok(())
         }
