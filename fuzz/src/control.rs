@@ -1,6 +1,6 @@
 //! Messages of the control plane, the frames they travel in, and the slots that are written across the fabric.
 
-use windlass::control::{ENDPOINT_BYTES_MAX, Frame, KEYS_MAX};
+use windlass::control::{ENDPOINT_BYTES_MAX, Frame, KEYS_MAX, MEMBERS_MAX};
 use windlass_engine::{Acknowledgement, Heartbeat, Message, Notice};
 
 /// `data` as a message, as a frame, and as each of the slots with its checksum mended.
@@ -17,6 +17,7 @@ pub fn control_messages(data: &[u8]) {
                 assert!(endpoint.len() <= ENDPOINT_BYTES_MAX);
             }
             Frame::Keys { segments, .. } => assert!(segments.len() <= KEYS_MAX),
+            Frame::Members { members, .. } => assert!(members.len() <= MEMBERS_MAX),
             Frame::Ping
             | Frame::Engine(_)
             | Frame::AcknowledgeKey { .. }

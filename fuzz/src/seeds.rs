@@ -1,7 +1,7 @@
 //! Seeds: small inputs that lead each target to where its work is. They are committed, and a test holds that they are what this
 //! module makes: a format that changes changes them.
 
-use windlass::control::{Frame, Purpose};
+use windlass::control::{Frame, Member, Purpose};
 use windlass_engine::{
     Acknowledgement, Change, Configuration, ConfigurationRecord, Heartbeat, LsnRange, Mark, Message, Notice,
     Persisted, Session, Summary, Witness,
@@ -241,6 +241,9 @@ fn messages() -> Seeds {
         messages.iter().map(|(name, message)| ((*name).to_string(), message.encode())).collect();
     let slots = RemoteRange { address: 1 << 32, bytes: 4096, key: RemoteKey(77) };
     let purpose = Purpose::Replicate;
+    let members = [(1, "127.0.0.1:7001"), (9, "[fe80::1]:7002")]
+        .map(|(id, address)| Member { id: MemberId(id), address: address.parse().expect("an address") })
+        .to_vec();
     let frames = [
         ("ping", Frame::Ping),
         ("engine", Frame::Engine(Box::new(Message::Fence { epoch, configuration: 0 }))),
@@ -252,6 +255,7 @@ fn messages() -> Seeds {
         ),
         ("acknowledge-key", Frame::AcknowledgeKey { session, slot: slots }),
         ("broken", Frame::Broken { session, purpose, by_initiator: true }),
+        ("members", Frame::Members { configuration: 7, members }),
     ];
     seeds.extend(frames.iter().map(|(name, frame)| (format!("frame-{name}"), frame.encode()[4..].to_vec())));
     let notice = Notice { session, sequence: 1, tail, replicated: tail, durable: tail, wanted: tail };

@@ -45,7 +45,7 @@ impl SimControl {
 }
 
 impl ControlPlane for SimControl {
-    fn set_members(&mut self, _: &[windlass::engine::MemberEntry]) {}
+    fn set_members(&mut self, _: u64, _: &[windlass::engine::MemberEntry]) {}
 
     fn poll(&mut self) -> Option<ControlEvent> {
         self.wire().inbox.pop_front()

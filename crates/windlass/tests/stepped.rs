@@ -103,7 +103,7 @@ struct TestControl {
 }
 
 impl ControlPlane for TestControl {
-    fn set_members(&mut self, _: &[windlass_engine::MemberEntry]) {}
+    fn set_members(&mut self, _: u64, _: &[windlass_engine::MemberEntry]) {}
 
     fn poll(&mut self) -> Option<ControlEvent> {
         self.net.lock().unwrap().inboxes.get_mut(&self.me)?.pop_front()

@@ -410,7 +410,8 @@ impl World {
             | Frame::Keys { .. }
             | Frame::AcknowledgeKey { .. }
             | Frame::Broken { .. }
-            | Frame::Excluded(_) => {}
+            | Frame::Excluded(_)
+            | Frame::Members { .. } => {}
         }
     }
 

@@ -8,9 +8,13 @@
 //!
 //! Little-endian. Decoding never panics and never allocates by a length that was not checked against the bytes at hand.
 
-use windlass_engine::{MESSAGE_BYTES_MAX, Message, MessageError, Refusal, Session};
+use std::net::{IpAddr, SocketAddr};
+
+use windlass_engine::{Configuration, MESSAGE_BYTES_MAX, Message, MessageError, Refusal, Session};
 use windlass_fabric::{REMOTE_RANGE_BYTES, RemoteRange};
-use windlass_log::{Epoch, Lsn};
+use windlass_log::{Epoch, Lsn, MemberId};
+
+use super::Member;
 
 /// No frame is longer, its kind included.
 pub const FRAME_BYTES_MAX: usize = MESSAGE_BYTES_MAX + 1;
@@ -19,7 +23,12 @@ pub const ENDPOINT_BYTES_MAX: usize = 256;
 /// The most segments of one [`Frame::Keys`].
 pub const KEYS_MAX: usize = 1024;
 
+/// The most members of one [`Frame::Members`]: those of two configurations that count.
+pub const MEMBERS_MAX: usize = 2 * Configuration::MEMBERS_MAX;
+
 const SESSION_BYTES: usize = 12;
+/// Number (1), 4 or 6 (1), port (2), IP address (16): IPv4 in the first 4 bytes.
+const MEMBER_BYTES: usize = 20;
 const SEGMENT_KEY_BYTES: usize = 8 + REMOTE_RANGE_BYTES;
 
 /// What a fabric connection is for.
@@ -125,6 +134,14 @@ pub enum Frame {
     },
     /// The sender does not listen to the receiver, until it connects anew.
     Excluded(Exclusion),
+    /// Where the other members of the sender's configuration are reached: for who has fallen behind the one that tells it of the primary. A hint for
+    /// dialling alone, which the control plane keeps to itself: whom a member counts with its log says.
+    Members {
+        /// The number of the configuration.
+        configuration: u64,
+        /// Its members as far as the sender knows addresses, itself left out: at most [`MEMBERS_MAX`].
+        members: Vec<Member>,
+    },
 }
 
 /// Why bytes are no frame.
@@ -210,6 +227,13 @@ impl Frame {
                 bytes.extend_from_slice(&known.to_le_bytes());
                 bytes.extend_from_slice(&found.to_le_bytes());
             }
+            Frame::Members { configuration, members } => {
+                bytes.push(8);
+                bytes.extend_from_slice(&configuration.to_le_bytes());
+                for member in members.iter().take(MEMBERS_MAX) {
+                    put_member(&mut bytes, *member);
+                }
+            }
         }
         // Longer than any reader takes can't be: its parts are bounded.
         let length = u32::try_from(bytes.len() - 4).unwrap_or(u32::MAX);
@@ -252,6 +276,7 @@ impl Frame {
                 by_initiator: reader.flag()?,
             },
             7 => Frame::Excluded(reader.exclusion()?),
+            8 => Frame::Members { configuration: reader.u64()?, members: reader.members()? },
             _ => return Err(FrameError::Kind { kind }),
         };
         if reader.rest.is_empty() { Ok(frame) } else { Err(reader.length()) }
@@ -261,6 +286,23 @@ impl Frame {
 fn put_session(bytes: &mut Vec<u8>, session: Session) {
     bytes.extend_from_slice(&session.epoch.to_bits().to_le_bytes());
     bytes.extend_from_slice(&session.attempt.to_le_bytes());
+}
+
+fn put_member(bytes: &mut Vec<u8>, member: Member) {
+    let mut ip = [0; 16];
+    let family = match member.address.ip() {
+        IpAddr::V4(v4) => {
+            ip[..4].copy_from_slice(&v4.octets());
+            4
+        }
+        IpAddr::V6(v6) => {
+            ip = v6.octets();
+            6
+        }
+    };
+    bytes.extend_from_slice(&[member.id.0, family]);
+    bytes.extend_from_slice(&member.address.port().to_le_bytes());
+    bytes.extend_from_slice(&ip);
 }
 
 fn purpose_bits(purpose: Purpose) -> u8 {
@@ -324,6 +366,28 @@ impl Reader<'_> {
         }
     }
 
+    fn members(&mut self) -> Result<Vec<Member>, FrameError> {
+        if !self.rest.len().is_multiple_of(MEMBER_BYTES) {
+            return Err(self.length());
+        }
+        let count = self.rest.len() / MEMBER_BYTES;
+        if count > MEMBERS_MAX {
+            return Err(FrameError::Field { field: "list of members" });
+        }
+        (0..count).map(|_| self.member()).collect()
+    }
+
+    fn member(&mut self) -> Result<Member, FrameError> {
+        let ([id, family], port) = (self.take()?, u16::from_le_bytes(self.take()?));
+        let ip: [u8; 16] = self.take()?;
+        let ip = match (family, ip) {
+            (4, [a, b, c, d, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]) => IpAddr::from([a, b, c, d]),
+            (6, ip) => IpAddr::from(ip),
+            _ => return Err(FrameError::Field { field: "address" }),
+        };
+        Ok(Member { id: MemberId(id), address: SocketAddr::new(ip, port) })
+    }
+
     fn range(&mut self) -> Result<RemoteRange, FrameError> {
         Ok(RemoteRange::decode(self.take()?))
     }
@@ -353,7 +417,6 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use windlass_fabric::RemoteKey;
-    use windlass_log::MemberId;
 
     fn samples() -> Vec<Frame> {
         let session = Session { epoch: Epoch::new(7, MemberId(2)), attempt: 3 };
@@ -376,6 +439,13 @@ mod tests {
             Frame::Excluded(Exclusion::OtherDisk { known: 1, found: u64::MAX }),
             Frame::Excluded(Exclusion::Copied { known: 2, found: 1 }),
             Frame::Excluded(Exclusion::Configuration),
+            Frame::Members {
+                configuration: 7,
+                members: vec![
+                    Member { id: MemberId(1), address: "10.1.2.3:65535".parse().unwrap() },
+                    Member { id: MemberId(255), address: "[fe80::1]:1".parse().unwrap() },
+                ],
+            },
         ]
     }
 
@@ -403,13 +473,19 @@ mod tests {
         let exclusion = FrameError::Field { field: "exclusion" };
         assert_eq!(Frame::decode(&[&[7, 4][..], &[0; 16]].concat()), Err(exclusion));
         assert_eq!(Frame::decode(&[&[7, 3][..], &[1; 16]].concat()), Err(exclusion));
+        let address = FrameError::Field { field: "address" };
+        for wrong in [[&[1, 5][..], &[0; 18]].concat(), [&[1, 4][..], &[9; 18]].concat()] {
+            assert_eq!(Frame::decode(&[&[8][..], &[0; 8], &wrong].concat()), Err(address));
+        }
+        let many = [&[8][..], &[0; 8], &[6; MEMBER_BYTES * (MEMBERS_MAX + 1)]].concat();
+        assert_eq!(Frame::decode(&many), Err(FrameError::Field { field: "list of members" }));
         let endpoint = [&[2][..], &[0; 12], &[1], &[0; ENDPOINT_BYTES_MAX + 1]].concat();
         assert_eq!(Frame::decode(&endpoint), Err(FrameError::Field { field: "endpoint" }));
     }
 
     proptest! {
         #[test]
-        fn garbage_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..400), kind in 0u8..8) {
+        fn garbage_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..400), kind in 0u8..9) {
             let _ = Frame::decode(&bytes);
             let _ = Frame::decode(&[&[kind][..], &bytes].concat());
         }

@@ -19,7 +19,9 @@ use std::net::SocketAddr;
 
 #[cfg(feature = "tcp")]
 pub use auth::{NONCE_BYTES, PROOF_BYTES, Secret, SecretTooShort};
-pub use frame::{ENDPOINT_BYTES_MAX, Exclusion, FRAME_BYTES_MAX, Frame, FrameError, KEYS_MAX, Purpose};
+pub use frame::{
+    ENDPOINT_BYTES_MAX, Exclusion, FRAME_BYTES_MAX, Frame, FrameError, KEYS_MAX, MEMBERS_MAX, Purpose,
+};
 #[cfg(feature = "tcp")]
 pub(crate) use tcp::Streams;
 #[cfg(feature = "tcp")]
@@ -61,8 +63,9 @@ pub trait ControlPlane: Send + 'static {
     /// Sends a frame. Never waits: it is dropped when the peer's connection is down or does not drain.
     fn send(&mut self, peer: MemberId, frame: Frame);
 
-    /// Keeps a connection with these members from now on, whatever it was told before. Connections that are up stay up.
-    fn set_members(&mut self, members: &[MemberEntry]);
+    /// Keeps a connection with these members, those of the `configuration` of this number but this one, from now on, whatever it was told before.
+    /// Connections that are up stay up.
+    fn set_members(&mut self, configuration: u64, members: &[MemberEntry]);
 }
 
 /// What all members of a group must have been given alike, and tell each other in the handshake.

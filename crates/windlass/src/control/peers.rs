@@ -67,6 +67,11 @@ impl<S> Peers<S> {
         self.known.get(&peer).is_some_and(|known| known.live.is_some() && known.identity == identity)
     }
 
+    /// Those that speak for somebody.
+    pub(crate) fn senders(&self) -> impl Iterator<Item = &S> {
+        self.known.values().filter_map(|known| known.live.as_ref().map(|(_, sender)| sender))
+    }
+
     /// The connection that speaks for a peer.
     pub(crate) fn sender_of(&self, peer: MemberId) -> Option<&(Connection, S)> {
         self.known.get(&peer)?.live.as_ref()

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use slog::{Logger, info, warn};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use windlass_engine::{Identity, MemberEntry};
@@ -85,7 +86,7 @@ pub struct ControlError {
 pub struct TcpControl {
     shared: Arc<Shared>,
     address: SocketAddr,
-    runtime: tokio::runtime::Handle,
+    runtime: Handle,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -124,6 +125,8 @@ impl TcpControl {
                 said: BTreeMap::new(),
                 ration: Ration::default(),
                 members: Vec::new(),
+                configuration: 0,
+                hint: Hint::default(),
                 dialled: Vec::new(),
             }),
         });
@@ -135,22 +138,9 @@ impl TcpControl {
             .spawn(move || runtime.block_on(run(of_thread, options.listener, stopped)))
             .map_err(at("starting its thread"))?;
         let control = TcpControl { shared, address, runtime: handle, stop: Some(stop), thread: Some(thread) };
-        control.keep(options.members);
+        control.shared.keep(&mut control.shared.state(), &control.runtime, 0, options.members);
         control.runtime.spawn(ask(Arc::clone(&control.shared)));
         Ok(control)
-    }
-
-    /// Keeps a connection with these: this member dials those with a lower number.
-    fn keep(&self, members: Vec<Member>) {
-        let mut state = self.shared.state();
-        state.members.clone_from(&members);
-        for member in members.into_iter().filter(|member| member.id < self.shared.me) {
-            // One that was left out and is here again may still be dialled from before: two at once would throw each other out for ever.
-            if !state.dialled.contains(&member) {
-                state.dialled.push(member);
-                self.runtime.spawn(dial(Arc::clone(&self.shared), member));
-            }
-        }
     }
 
     /// Where it listens.
@@ -194,13 +184,20 @@ impl ControlPlane for TcpControl {
         }
     }
 
-    fn set_members(&mut self, members: &[MemberEntry]) {
+    fn set_members(&mut self, configuration: u64, members: &[MemberEntry]) {
         let given = &self.shared.given;
         let address_of = |entry: &MemberEntry| {
             let given = given.iter().find(|member| member.id == entry.id).map(|member| member.address);
             given.or(entry.address).map(|address| Member { id: entry.id, address })
         };
-        self.keep(members.iter().filter_map(address_of).collect());
+        let members = members.iter().filter_map(address_of).collect();
+        let mut state = self.shared.state();
+        self.shared.keep(&mut state, &self.runtime, configuration, members);
+        let told = self.shared.hint(&state);
+        for sender in state.peers.senders() {
+            // Full: it does not drain, and is told again when it connects anew.
+            let _ = told.iter().try_for_each(|frame| sender.try_send(frame.clone()));
+        }
     }
 }
 
@@ -212,12 +209,12 @@ type Serve = Box<dyn Fn(TcpStream, MemberId) -> Pin<Box<dyn Future<Output = ()> 
 #[derive(Clone, Debug)]
 pub(crate) struct Streams {
     shared: Arc<Shared>,
-    runtime: tokio::runtime::Handle,
+    runtime: Handle,
 }
 
 impl Streams {
     /// Where its tasks run.
-    pub(crate) fn runtime(&self) -> &tokio::runtime::Handle {
+    pub(crate) fn runtime(&self) -> &Handle {
         &self.runtime
     }
 
@@ -230,19 +227,19 @@ impl Streams {
     /// The members that are connected.
     pub(crate) fn connected(&self) -> Vec<MemberId> {
         let state = self.shared.state();
-        let ids = state.members.iter().map(|member| member.id);
+        let ids = state.wanted().map(|member| member.id);
         ids.filter(|id| state.peers.sender_of(*id).is_some()).collect()
     }
 
     /// Whether that is all of them but this one.
     pub(crate) fn are_all_connected(&self) -> bool {
-        let others = self.shared.state().members.iter().filter(|member| member.id != self.shared.me).count();
+        let others = self.shared.state().wanted().filter(|member| member.id != self.shared.me).count();
         self.connected().len() >= others
     }
 
     /// Makes one to a member; `None` where that does not succeed, a line says why if anybody answered.
     pub(crate) async fn dial(&self, to: MemberId) -> Option<TcpStream> {
-        let found = self.shared.state().members.iter().find(|member| member.id == to).copied();
+        let found = self.shared.state().wanted().find(|member| member.id == to);
         let member = found?;
         match connect(&self.shared, member, Kind::Stream).await {
             Ok((stream, _)) => Some(stream),
@@ -279,16 +276,35 @@ struct State {
     /// When which refusal was logged last.
     said: BTreeMap<IpAddr, (Refused, Instant)>,
     ration: Ration,
-    /// Those to keep a connection with.
+    /// Those to keep a connection with: the members of this configuration, and, where peers have a newer one, of that.
     members: Vec<Member>,
+    /// The number of the configuration; 0 also where none is known.
+    configuration: u64,
+    hint: Hint,
     /// Those that a task of this member's dials or serves: one for each. It ends when it finds its member no longer wanted, which is after its
     /// connection.
     dialled: Vec<Member>,
 }
 
+/// The newest configuration that a peer has told of: whom to dial besides those of the own one while that is older. A member that was away knows no more of
+/// its group than its log does, and who could tell it the rest may be one that it does not know.
+#[derive(Debug, Default)]
+struct Hint {
+    configuration: u64,
+    members: Vec<Member>,
+}
+
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Shared").field("me", &self.me).finish_non_exhaustive()
+    }
+}
+
+impl State {
+    /// Whom to dial, or to be dialled by: each once.
+    fn wanted(&self) -> impl Iterator<Item = Member> + '_ {
+        let is_known = |member: &&Member| !self.members.iter().any(|known| known.id == member.id);
+        self.members.iter().chain(self.hint.members.iter().filter(is_known)).copied()
     }
 }
 
@@ -303,17 +319,57 @@ impl Shared {
         self.is_news.store(true, Ordering::Release);
     }
 
+    /// Keeps a connection with these: this member dials those with a lower number.
+    fn keep(self: &Arc<Self>, state: &mut State, runtime: &Handle, configuration: u64, members: Vec<Member>) {
+        (state.configuration, state.members) = (configuration, members);
+        if state.hint.configuration <= configuration {
+            state.hint = Hint::default();
+        }
+        self.dial_all(state, runtime);
+    }
+
+    /// A peer tells of its configuration. To be called on the runtime.
+    fn hinted(self: &Arc<Self>, configuration: u64, members: Vec<Member>) {
+        let mut state = self.state();
+        if configuration <= state.configuration.max(state.hint.configuration) {
+            return;
+        }
+        let given = |member: &Member| self.given.iter().find(|given| given.id == member.id).copied();
+        let members = members.into_iter().filter(|member| member.id != self.me);
+        let members = members.map(|member| given(&member).unwrap_or(member)).collect();
+        state.hint = Hint { configuration, members };
+        self.dial_all(&mut state, &Handle::current());
+    }
+
+    fn dial_all(self: &Arc<Self>, state: &mut State, runtime: &Handle) {
+        let wanted: Vec<Member> = state.wanted().filter(|member| member.id < self.me).collect();
+        for member in wanted {
+            // One that was left out and is here again may still be dialled from before: two at once would throw each other out for ever.
+            if !state.dialled.contains(&member) {
+                state.dialled.push(member);
+                runtime.spawn(dial(Arc::clone(self), member));
+            }
+        }
+    }
+
+    /// What to tell peers of the own configuration. None of the one that the group began with: all have that.
+    fn hint(&self, state: &State) -> Option<Vec<u8>> {
+        let configuration = state.configuration;
+        let members = state.members.clone();
+        (configuration > 0).then(|| Frame::Members { configuration, members }.encode())
+    }
+
     /// Whether a member of this number may connect: it is known, or it was added while this one was away, with a number above all before it.
     fn is_member(&self, id: MemberId) -> bool {
         let state = self.state();
         let highest = state.members.iter().map(|member| member.id).max().unwrap_or(MemberId(0)).max(self.me);
-        id > highest || state.members.iter().any(|member| member.id == id)
+        id > highest || state.wanted().any(|member| member.id == id)
     }
 
     /// Whether this member is still to be dialled, at this address. If not, the task that asks is no longer counted as dialling it.
     fn is_wanted(&self, member: &Member) -> bool {
         let mut state = self.state();
-        let is_wanted = state.members.contains(member);
+        let is_wanted = state.wanted().any(|wanted| wanted == *member);
         if !is_wanted {
             state.dialled.retain(|dialled| dialled != member);
         }
@@ -352,6 +408,9 @@ impl Shared {
     ) -> Result<(Connection, mpsc::Receiver<Vec<u8>>), Refused> {
         let (sender, receiver) = mpsc::channel(OUTGOING_MAX);
         let mut state = self.state();
+        // The first that it hears, since nothing else was sent on this connection: there is room.
+        let told = self.hint(&state);
+        let _ = told.into_iter().try_for_each(|frame| sender.try_send(frame));
         let connection = state.peers.admit(peer, identity, sender)?;
         self.tell(&mut state, ControlEvent::Up { peer, identity });
         drop(state);
@@ -609,7 +668,7 @@ async fn exchange_hellos(
 
 /// Moves frames both ways until the connection is lost or replaced.
 async fn serve(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     stream: TcpStream,
     peer: MemberId,
     connection: Connection,
@@ -644,7 +703,7 @@ async fn write(mut stream: tokio::net::tcp::OwnedWriteHalf, mut outgoing: mpsc::
 
 /// Reads frames. Answers why the peer was cut off, if it was.
 async fn read(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     stream: tokio::net::tcp::OwnedReadHalf,
     peer: MemberId,
     connection: Connection,
@@ -660,6 +719,12 @@ async fn read(
         let Ok(Ok(_)) = timeout(SILENCE, stream.read_exact(&mut body)).await else { return None };
         let mut frame = match Frame::decode(&body) {
             Ok(Frame::Ping) => continue,
+            Ok(Frame::Members { configuration, members }) => {
+                if shared.state().peers.is_live(peer, connection) {
+                    shared.hinted(configuration, members);
+                }
+                continue;
+            }
             Ok(frame) => Some(frame),
             Err(error) => return Some(Refused::Frame(error)),
         };

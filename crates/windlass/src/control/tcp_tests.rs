@@ -133,7 +133,7 @@ fn a_member_that_is_added_dials_those_that_have_not_heard_of_it() {
     stays_silent(&mut away);
     let (id, address) = (MemberId(0), Some(sites[0].member.address));
     let standing = windlass_engine::Standing::Voter;
-    added.set_members(&[MemberEntry { id, standing, incarnation: 0, address }]);
+    added.set_members(1, &[MemberEntry { id, standing, incarnation: 0, address }]);
     assert_eq!(next(&mut added), ControlEvent::Up { peer: MemberId(0), identity: identity(0, 1) });
     assert_eq!(next(&mut away), ControlEvent::Up { peer: MemberId(1), identity: identity(1, 1) });
 }
@@ -165,8 +165,8 @@ fn members_left_out_and_taken_in_again_while_connected_are_not_dialled_twice() {
     let each = |peer: u8| ControlEvent::Up { peer: MemberId(peer), identity: identity(u64::from(peer), 1) };
     assert_eq!(up, (0..4).map(each).collect::<Vec<_>>());
     for first in 0..4 {
-        joins.set_members(&entries[..first]);
-        joins.set_members(&entries);
+        joins.set_members(1, &entries[..first]);
+        joins.set_members(2, &entries);
     }
     stays_silent(&mut joins);
     for control in &mut controls {
@@ -176,7 +176,7 @@ fn members_left_out_and_taken_in_again_while_connected_are_not_dialled_twice() {
         stays_silent(control);
     }
     // One that is left out and goes is dialled no more, and again from when it is taken in.
-    joins.set_members(&entries[1..]);
+    joins.set_members(3, &entries[1..]);
     drop(controls.remove(0));
     assert_eq!(next(&mut joins), ControlEvent::Down { peer: MemberId(0) });
     sites[0].listener = Some(TcpListener::bind(sites[0].member.address).unwrap());
@@ -189,10 +189,65 @@ fn members_left_out_and_taken_in_again_while_connected_are_not_dialled_twice() {
         std::thread::sleep(Duration::from_millis(1));
     }
     while joins.poll().is_some() {}
-    joins.set_members(&entries);
+    joins.set_members(4, &entries);
     let back = ControlEvent::Up { peer: MemberId(0), identity: identity(0, 2) };
     assert_eq!(next(&mut joins), back);
     stays_silent(&mut joins);
+}
+
+/// A member that was away, as one that is killed while it learns, knows nobody who was added behind the end of its log, and would dial that one: whom it dials tells it
+/// where that is, also when it hears of it later, and never with less than is known already.
+#[test]
+fn who_is_dialled_tells_where_the_members_of_a_newer_configuration_are() {
+    let entry = |site: &Site| MemberEntry {
+        id: site.member.id,
+        standing: windlass_engine::Standing::Voter,
+        incarnation: 0,
+        address: Some(site.member.address),
+    };
+    let up = |peer: u8| ControlEvent::Up { peer: MemberId(peer), identity: identity(u64::from(peer), 1) };
+    let mut sites = sites(4);
+    let entries: Vec<MemberEntry> = sites.iter().map(entry).collect();
+    let mut start = |me: usize, known: &[usize]| {
+        let mut options = options(&mut sites, me);
+        options.members.retain(|member| known.contains(&usize::from(member.id.0)));
+        TcpControl::start(options, || {}).unwrap()
+    };
+    let mut told = start(0, &[0, 1, 3]);
+    let mut later = start(2, &[2]);
+    let mut behind = start(3, &[0, 3]);
+    assert_eq!(next(&mut behind), up(0));
+    assert_eq!(next(&mut told), up(3));
+    // It is connected already.
+    let mut leads = start(1, &[0, 1]);
+    told.set_members(5, &[entries[1], entries[3]]);
+    assert_eq!(next(&mut behind), up(1));
+    let in_any_order = |control: &mut TcpControl, wanted: [u8; 2]| {
+        let mut met = [next(control), next(control)];
+        met.sort_by_key(|event| *event != up(wanted[0]));
+        assert_eq!(met, wanted.map(up));
+    };
+    in_any_order(&mut leads, [0, 3]);
+    assert_eq!(next(&mut told), up(1));
+    // What is older says nothing, nor does what its own log has already.
+    told.set_members(4, &[entries[2], entries[3]]);
+    stays_silent(&mut behind);
+    behind.set_members(6, &[entries[0]]);
+    told.set_members(6, &[entries[1], entries[2], entries[3]]);
+    stays_silent(&mut behind);
+    assert_eq!(later.poll(), None);
+    told.set_members(7, &[entries[1], entries[2], entries[3]]);
+    assert_eq!(next(&mut behind), up(2));
+    assert_eq!(next(&mut later), up(3));
+    // Started again it is told by the first that it reaches.
+    drop(behind);
+    sites[3].listener = Some(TcpListener::bind(sites[3].member.address).unwrap());
+    let mut again = options(&mut sites, 3);
+    again.members.retain(|member| [0, 3].contains(&member.id.0));
+    again.identity = identity(3, 2);
+    let mut again = TcpControl::start(again, || {}).unwrap();
+    assert_eq!(next(&mut again), up(0));
+    in_any_order(&mut again, [1, 2]);
 }
 
 /// Who has left is dialled by nobody, and one with the lowest number dials nobody: it asks. One with a higher number is told when it dials.
@@ -325,6 +380,8 @@ fn a_listener_that_never_welcomes_is_dialled_again() {
         said: BTreeMap::new(),
         ration: windlass_tcp::Ration::default(),
         members: members.clone(),
+        configuration: 0,
+        hint: Hint::default(),
         dialled: Vec::new(),
     });
     let wake = Box::new(|| {});

@@ -47,7 +47,8 @@ where
 
     fn take_frame(&mut self, peer: MemberId, frame: Frame) {
         match frame {
-            Frame::Ping => {}
+            // The control plane's own.
+            Frame::Ping | Frame::Members { .. } => {}
             Frame::Engine(message) => {
                 if matches!(*message, Message::Campaign { .. }) {
                     self.news.called(Call::By(peer));

@@ -167,7 +167,9 @@ where
                 self.sessions.fetches.push(PendingFetch { token, peer, session, range, deadline_ns });
             }
             Command::AppendConfiguration(configuration) => self.appending = Some(*configuration),
-            Command::Members(members) => self.control.set_members(&members),
+            Command::Members(members) => {
+                self.control.set_members(self.engine.configuration().number(), &members);
+            }
             Command::Event(event) => self.event(event),
         }
     }

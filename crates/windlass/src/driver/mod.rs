@@ -408,7 +408,7 @@ where
         // Who is to be added to a group knows it by its options alone.
         if !driver.engine.configuration().is_unknown() {
             driver.news.configured(driver.engine.configuration());
-            driver.control.set_members(&driver.engine.members());
+            driver.control.set_members(driver.engine.configuration().number(), &driver.engine.members());
         }
         Ok(driver)
     }

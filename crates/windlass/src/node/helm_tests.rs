@@ -16,7 +16,7 @@ use crate::driver::{DriverOptions, Parts, state};
 struct Nobody;
 
 impl ControlPlane for Nobody {
-    fn set_members(&mut self, _: &[windlass_engine::MemberEntry]) {}
+    fn set_members(&mut self, _: u64, _: &[windlass_engine::MemberEntry]) {}
 
     fn poll(&mut self) -> Option<ControlEvent> {
         None
