@@ -497,3 +497,178 @@ fn merge(own: &EpochHistory, other: &EpochHistory, trimmed: Lsn) -> Option<Epoch
     trim(&mut merged, trimmed);
     Some(merged)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Configuration, Identity, Limits, Timing};
+    use windlass_log::{Geometry, SEGMENT_BYTES_MIN};
+
+    fn epoch(counter: u64) -> Epoch {
+        Epoch::new(counter, MemberId(1))
+    }
+
+    fn history(entries: &[(u64, u64)]) -> EpochHistory {
+        let mut history = EpochHistory::new();
+        for (counter, start) in entries {
+            history.extend(epoch(*counter), Lsn(*start)).unwrap();
+        }
+        history
+    }
+
+    /// Member 0 of three, with a log of epoch 1 up to 6000, all of it flushed and acknowledged.
+    fn core(replicated_allowed: bool) -> Core {
+        let geometry = Geometry::new(SEGMENT_BYTES_MIN).unwrap();
+        let config = Config {
+            me: MemberId(0),
+            identity: Identity { incarnation: 1, opening: 1, nonce: 1 },
+            founding: Configuration::founding([0, 1, 2].map(MemberId)),
+            geometry,
+            replicated_allowed,
+            seed: 1,
+            timing: Timing::default(),
+            limits: Limits::default(),
+        };
+        let mut state = DurableState::genesis(geometry);
+        (state.promised, state.history) = (epoch(1), history(&[(1, 4096)]));
+        Core::new(config, Opening { state, valid_tail: Lsn(6000) }, 0)
+    }
+
+    fn mark(core: &Core) -> u64 {
+        core.state.mark.0.0
+    }
+
+    #[test]
+    fn damage_cuts_the_log_where_it_begins_first_r18() {
+        let mut core = core(false);
+        core.found_damage(Lsn(5000));
+        core.set_tail(Lsn(6000));
+        assert_eq!((core.log.tail, core.log.persisted), (Lsn(5000), Persisted(Lsn(5000))));
+        core.found_damage(Lsn(5400));
+        core.set_tail(Lsn(6000));
+        assert_eq!(core.log.tail, Lsn(5000), "what lies behind damage counts for nothing");
+        core.found_damage(Lsn(4500));
+        core.set_tail(Lsn(4800));
+        assert_eq!(core.log.tail, Lsn(4500));
+        core.set_tail(Lsn(4400));
+        assert_eq!(core.log.tail, Lsn(4400), "a cut before it");
+        assert!(core.damaged() && mark(&core) == 6000);
+    }
+
+    #[test]
+    fn where_only_what_is_persisted_counts_the_mark_ends_with_it_r18() {
+        let mut core = core(false);
+        core.log.tail = Lsn(7000);
+        core.found_damage(Lsn(5000));
+        core.saw_placed(Lsn(8000));
+        assert_eq!(mark(&core), 6000);
+        core.sealed_at(Lsn(7500));
+        assert_eq!((mark(&core), core.log.tail), (6000, Lsn(5000)));
+    }
+
+    #[test]
+    fn where_placed_counts_the_mark_is_known_once_what_was_placed_is_seen_r18() {
+        let mut core = core(true);
+        core.log.tail = Lsn(7000);
+        core.found_damage(Lsn(5000));
+        core.set_tail(Lsn(7000));
+        assert_eq!(mark(&core), 7000, "what this member has parsed it may have vouched for");
+        let behind = |core: &Core| core.mark_behind(&history(&[(1, 4096)]), Lsn(9000), Lsn(4096), Lsn(4096));
+        assert_eq!(behind(&core), DurableState::MARK_UNKNOWN);
+        core.saw_placed(Lsn(8000));
+        assert_eq!((mark(&core), behind(&core)), (8000, Persisted(Lsn(8000))));
+        // Seen once: what a later scan meets was placed, and noted, by somebody else.
+        core.saw_placed(Lsn(8500));
+        assert_eq!(mark(&core), 8000);
+        core.found_damage(Lsn(4800));
+        core.saw_placed(Lsn(7500));
+        assert_eq!(mark(&core), 8000, "a mark goes down by adoption alone");
+    }
+
+    #[test]
+    fn a_primary_counts_for_what_it_has_appended_r18() {
+        let mut core = core(true);
+        core.found_damage(Lsn(5000));
+        core.sealed_at(Lsn(7000));
+        assert_eq!((mark(&core), core.log.tail), (7000, Lsn(5000)));
+        core.sealed_at(Lsn(6500));
+        assert_eq!(mark(&core), 7000);
+        core.saw_placed(Lsn(6000));
+        core.sealed_at(Lsn(7500));
+        assert_eq!(mark(&core), 7000, "what is seen is seen");
+    }
+
+    #[test]
+    fn a_lost_mark_is_unknown_until_all_is_had_again_r18() {
+        let mut core = core(true);
+        core.lose_mark();
+        assert!(core.damaged() && core.state.mark == DurableState::MARK_UNKNOWN);
+        let behind = core.mark_behind(&history(&[(1, 4096)]), Lsn(9000), Lsn(4096), Lsn(5000));
+        assert_eq!(behind, DurableState::MARK_UNKNOWN);
+        core.caught_up();
+        assert!(!core.damaged() && mark(&core) == 6000);
+    }
+
+    #[test]
+    fn what_a_damaged_member_may_have_acknowledged_ends_where_the_logs_part_r18() {
+        let mut core = core(false);
+        core.found_damage(Lsn(5000));
+        core.set_tail(Lsn(6000));
+        let behind = |other: &[(u64, u64)], trimmed, at| {
+            core.mark_behind(&history(other), Lsn(9000), Lsn(trimmed), Lsn(at)).0.0
+        };
+        assert_eq!(behind(&[(1, 4096)], 4096, 5000), 6000, "all of it is in the other log");
+        assert_eq!(behind(&[(1, 4096), (2, 5400)], 4096, 5000), 5400, "what lies behind was never committed");
+        assert_eq!(behind(&[(1, 4096), (2, 5400)], 4096, 5800), 5800, "what is held is held");
+        // Released below 5600 there, and already another epoch's at its end.
+        assert_eq!(behind(&[(2, 4096)], 5600, 5000), 5600);
+        assert_eq!(behind(&[(1, 4096), (2, 5600)], 5600, 5000), 5600);
+    }
+
+    #[test]
+    fn a_sound_member_lacks_nothing_behind_a_checkpoint_r18() {
+        let core = core(false);
+        let behind = core.mark_behind(&history(&[(1, 4096)]), Lsn(9000), Lsn(4096), Lsn(8000));
+        assert_eq!(behind, Persisted(Lsn(8000)));
+    }
+
+    #[test]
+    fn places_behind_damage_are_kept_in_order_once_each_and_the_nearest_of_many() {
+        let mut core = core(false);
+        core.whole_behind(Lsn(6000));
+        assert!(core.whole_behind.is_empty(), "not behind the end of the log");
+        core.found_damage(Lsn(5000));
+        for from in [7000, 5000, 6500, 7000, 5040] {
+            core.whole_behind(Lsn(from));
+        }
+        assert_eq!(core.whole_behind, [5040, 6500, 7000].map(Lsn));
+        for from in (8000..).step_by(8).take(100) {
+            core.whole_behind(Lsn(from));
+        }
+        assert_eq!(core.whole_behind.len(), WHOLE_BEHIND_MAX);
+        assert_eq!(core.whole_behind.back(), Some(&Lsn(8000 + 8 * 60)));
+        core.log.tail = Lsn(5000);
+        core.whole_behind(Lsn(5008));
+        assert_eq!(core.whole_behind.front(), Some(&Lsn(5008)));
+    }
+
+    #[test]
+    fn a_place_behind_damage_is_reached_with_its_first_byte_and_then_forgotten() {
+        let mut core = core(false);
+        core.found_damage(Lsn(5000));
+        core.set_tail(Lsn(6000));
+        core.whole_behind(Lsn(5400));
+        core.whole_behind(Lsn(5800));
+        assert!(!core.is_at_whole());
+        core.log.tail = Lsn(5392);
+        assert!(!core.is_at_whole());
+        core.log.tail = Lsn(5400);
+        assert!(core.is_at_whole());
+        core.pass_whole();
+        assert_eq!(core.whole_behind, [Lsn(5800)]);
+        assert!(!core.is_at_whole());
+        core.log.tail = Lsn(6000);
+        core.pass_whole();
+        assert!(core.whole_behind.is_empty());
+    }
+}
