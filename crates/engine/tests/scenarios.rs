@@ -42,6 +42,9 @@ scenarios! {
     fence_asked_again_late_or_by_another
     fence_promises_that_can_not_be_true
     fence_rejected
+    fetch_a_range_that_is_not_whole
+    fetch_late_answers_change_nothing
+    campaign_asked_of_a_primary
     fetch_asked_by_the_promised_candidate_alone
     fetch_asked_of_a_primary
     vote_asked
