@@ -340,6 +340,46 @@ fn kind_12_a_killed_member_whose_cold_segments_are_damaged_is_repaired_and_nothi
     assert!(clean.status.success(), "{clean:?}");
 }
 
+/// Kind 2 of whole files: a member whose segment was cut short stays closed, and what it says leads to a member that has all again.
+#[test]
+fn kind_2_a_member_with_a_file_cut_short_names_the_repair_and_its_peers_and_both_bring_it_back() {
+    let mut group = Group::init();
+    let config = std::fs::read_to_string(&group.config).unwrap();
+    std::fs::write(&group.config, config.replace("# segment_bytes = 67108864", "segment_bytes = 65536"))
+        .unwrap();
+    for number in 1..=3 {
+        group.start(number);
+    }
+    let victim = group.primary() % 3 + 1;
+    let want = lines(0, 6000);
+    assert!(group.append(&want).success());
+    group.wait_even(Instant::now() + PATIENCE);
+    group.kill(victim);
+    let folder = group.root.join(format!("m{victim}"));
+    let file = folder.join(format!("{:016x}.segment", 65536));
+    std::fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(30_000).unwrap();
+    group.start(victim);
+    assert_eq!(group.ended(victim), Some(2), "{}", group.said(victim));
+    let said = group.said(victim);
+    let repair = format!("`windlass log repair {}`", folder.display());
+    for words in [repair.as_str(), &format!("start m{victim} again, and its peers"), "30000 bytes"] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    let folder = folder.to_str().unwrap();
+    let verified = windlass(&["log", "verify", folder]);
+    let said = String::from_utf8_lossy(&verified.stderr);
+    assert!(said.contains("where a file's length keeps it from starting, `windlass log repair`"), "{said}");
+    let repaired = windlass(&["log", "repair", folder]);
+    let said = String::from_utf8_lossy(&repaired.stderr);
+    assert!(said.contains("start the member, and its peers send again what it lacks"), "{repaired:?}");
+    group.start(victim);
+    let (deadline, number) = (Instant::now() + PATIENCE, victim.to_string());
+    while group.group(&["read", "--member", &number]).stdout != want {
+        assert!(Instant::now() < deadline, "{}", group.said(victim));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
 /// One record is damaged on the medium of every member: nobody leads, each says what it has lost and what can be done, and an operator's word gets the group on with what is left.
 #[test]
 fn where_every_member_is_damaged_the_group_waits_for_an_operators_word_r18() {

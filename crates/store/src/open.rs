@@ -130,8 +130,9 @@ pub enum OpenError {
         /// The log.
         log_id: LogId,
     },
-    /// A segment file has a wrong length or name: something else has been at the folder. Restore it from a copy.
-    #[error("{}: a segment of {len_bytes} bytes at LSN {base}, segments have {segment_bytes}: the file was cut short, grown or renamed; restore it from a copy", file.display())]
+    /// A segment file has a wrong length or name: something else has been at the folder. Restore it from a copy, or have the log
+    /// repaired ([`RepairOrders`](crate::RepairOrders)), which gives it its length and keeps what is whole in it.
+    #[error("{}: a segment of {len_bytes} bytes at LSN {base}, segments have {segment_bytes}: the file was cut short, grown or renamed; restore it from a copy, or let `windlass log repair` keep what is whole in it", file.display())]
     SegmentFile {
         /// The file.
         file: PathBuf,

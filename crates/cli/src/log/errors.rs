@@ -33,7 +33,8 @@ pub(super) fn damage(place: &str, offset: u64, durable: Option<Lsn>, class: Clas
         Class::Foreign => "put this log's own file back, or use the version that wrote it",
         Class::Damage | Class::Torn | Class::End if offset == 0 => {
             "restore the file from a copy, see with `windlass log repair --dry-run` what can be kept, or read what is readable into a new log with \
-             `windlass log salvage` (where the folder is a group's member's, do none of it: start that, and its peers send it again)"
+             `windlass log salvage` (where the folder is a group's member's, start that, and its peers send it again; where a file's length keeps it from \
+             starting, `windlass log repair` first)"
         }
         Class::Damage | Class::Torn | Class::End => {
             "restore the file from a copy, see with `windlass log repair --dry-run` what can be kept, or give up the record there and all behind it with \

@@ -91,7 +91,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     };
     let level = config.level()?;
 
-    let node = Node::open_or_create(&member.folder, options).map_err(|error| failure(&error, args))?;
+    let node = Node::open_or_create(&member.folder, options)
+        .map_err(|error| failure(&error, args, &member.folder))?;
     let node = Arc::new(node);
     let (listener, socket) =
         socket::bind(&member.client).map_err(|error| Failure::io(member.client.display(), &error))?;
@@ -214,7 +215,7 @@ fn ended(closed: Result<(), NodeCloseError>, logger: &Logger) -> Result<(), Fail
 }
 
 /// The exit status of a member that did not start.
-fn failure(error: &windlass::NodeError, args: &Args) -> Failure {
+fn failure(error: &windlass::NodeError, args: &Args, folder: &Path) -> Failure {
     use windlass::NodeError as E;
     use windlass::store::OpenError as StoreError;
     let number = args.member;
@@ -240,6 +241,15 @@ fn failure(error: &windlass::NodeError, args: &Args) -> Failure {
         format!(
             "; where a majority of the group runs without m{number}, nothing is to be restored: a new member takes its place (`windlass group --config {file} \
              replace {number} NEW`; README, \"Members come and go\")"
+        )
+    } else if let E::Open(StoreError::SegmentFile { .. }) = error {
+        let folder = folder.display();
+        format!(
+            " (`windlass log repair {folder}`; with --dry-run it only says what that is); then start m{number} again, and its peers send it what is lost"
+        )
+    } else if let E::Open(StoreError::SegmentNoFile { .. }) = error {
+        format!(
+            "; where there is none, start m{number} all the same once it is away: its peers send it what is lost"
         )
     } else if let E::Listen { source, .. } = error {
         if source.kind() == std::io::ErrorKind::AddrInUse {
