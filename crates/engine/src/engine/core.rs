@@ -501,7 +501,7 @@ fn merge(own: &EpochHistory, other: &EpochHistory, trimmed: Lsn) -> Option<Epoch
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Configuration, Identity, Limits, Timing};
+    use crate::{Change, Configuration, Identity, Limits, StallCause, Timing};
     use windlass_log::{Geometry, SEGMENT_BYTES_MIN};
 
     fn epoch(counter: u64) -> Epoch {
@@ -518,6 +518,10 @@ mod tests {
 
     /// Member 0 of three, with a log of epoch 1 up to 6000, all of it flushed and acknowledged.
     fn core(replicated_allowed: bool) -> Core {
+        opened(replicated_allowed, 6000, 6000, &[])
+    }
+
+    fn opened(replicated_allowed: bool, valid_tail: u64, mark: u64, records: &[ConfigurationRecord]) -> Core {
         let geometry = Geometry::new(SEGMENT_BYTES_MIN).unwrap();
         let config = Config {
             me: MemberId(0),
@@ -531,7 +535,20 @@ mod tests {
         };
         let mut state = DurableState::genesis(geometry);
         (state.promised, state.history) = (epoch(1), history(&[(1, 4096)]));
-        Core::new(config, Opening { state, valid_tail: Lsn(6000) }, 0)
+        (state.mark, state.configurations) = (Persisted(Lsn(mark)), records.to_vec());
+        Core::new(config, Opening { state, valid_tail: Lsn(valid_tail) }, 0)
+    }
+
+    /// The founding configuration, and the one after it, whose record ends at `end`.
+    fn records(end: u64) -> [ConfigurationRecord; 2] {
+        let founding = Configuration::founding([0, 1, 2].map(MemberId));
+        let configuration = founding.after(&Change::Remove { member: MemberId(2) }).unwrap();
+        let next = ConfigurationRecord { start: Lsn(end - 96), end: Lsn(end), configuration };
+        [ConfigurationRecord::founding(founding), next]
+    }
+
+    fn known(core: &Core) -> Vec<u64> {
+        core.known_configurations().iter().map(|record| record.configuration.number()).collect()
     }
 
     fn mark(core: &Core) -> u64 {
@@ -670,5 +687,67 @@ mod tests {
         core.log.tail = Lsn(6000);
         core.pass_whole();
         assert!(core.whole_behind.is_empty());
+    }
+    #[test]
+    fn a_configuration_that_damage_took_is_known_until_its_place_is_had_again_r20() {
+        let mut core = opened(false, 4500, 6000, &records(5096));
+        assert_eq!(known(&core), [0, 1]);
+        assert_eq!(core.newest().configuration.number(), 0, "it counts for nothing here");
+        core.log.tail = Lsn(5088);
+        assert_eq!(known(&core), [0, 1]);
+        // There are other bytes in its place.
+        core.log.tail = Lsn(5096);
+        assert_eq!(known(&core), [0]);
+        core.log.tail = Lsn(5048);
+        core.log.persisted = Persisted(Lsn(6000));
+        assert_eq!(known(&core), [0], "nothing is missed any more");
+    }
+
+    #[test]
+    fn a_configuration_of_a_torn_end_is_not_known_any_more_r20() {
+        let mut core = opened(false, 4500, 4500, &records(5096));
+        core.found_damage(Lsn(4200));
+        core.set_tail(Lsn(4200));
+        assert!(core.damaged());
+        assert_eq!(known(&core), [0]);
+    }
+
+    #[test]
+    fn what_damage_took_of_the_configurations_is_kept_with_the_bytes_that_are_missed_r20() {
+        let kept = |core: &mut Core, at, other: &[(u64, u64)], mark| {
+            core.keep_lost_configuration(Lsn(at), &history(other), Persisted(Lsn(mark)));
+            core.lost_configuration.as_ref().map(|record| record.end.0)
+        };
+        let same = &[(1, 4096)];
+        // Of the log itself, which is cut before it.
+        let whole = || opened(false, 6000, 6000, &records(5096));
+        assert_eq!(kept(&mut whole(), 5088, same, 6000), Some(5096));
+        assert_eq!(kept(&mut whole(), 5096, same, 6000), None, "it is not behind");
+        assert_eq!(kept(&mut whole(), 4500, same, 4500), None, "nothing is missed");
+        assert_eq!(kept(&mut whole(), 4500, &[(1, 4096), (2, 5000)], 6000), None, "another epoch's place");
+        // Taken by damage before.
+        let lost = || opened(false, 4500, 6000, &records(5096));
+        assert_eq!(kept(&mut lost(), 4500, same, 6000), Some(5096));
+        assert_eq!(kept(&mut lost(), 5088, same, 6000), Some(5096));
+        assert_eq!(kept(&mut lost(), 5096, same, 6000), None, "its place is here again");
+        assert_eq!(kept(&mut lost(), 4500, same, 4500), None);
+        // One that ends just where the log goes on hides none that is lost behind it.
+        let mut both = lost();
+        both.state.configurations[0].end = Lsn(4500);
+        assert_eq!(kept(&mut both, 4500, same, 6000), Some(5096));
+    }
+
+    #[test]
+    fn stalls_are_told_in_order_and_the_newest_of_many() {
+        let mut core = core(false);
+        let mut stall = |waited_ns| {
+            core.stalled(Stall { peer: MemberId(1), cause: StallCause::Credits, waited_ns });
+            core.stalls.iter().map(|stall| stall.waited_ns).collect::<Vec<_>>()
+        };
+        assert_eq!(stall(1), [1]);
+        assert_eq!(stall(2), [1, 2]);
+        let most = u64::try_from(STALLS_MAX).unwrap();
+        let told = (3..=most + 2).map(&mut stall).last().unwrap();
+        assert_eq!(told, (3..=most + 2).collect::<Vec<_>>());
     }
 }
