@@ -738,6 +738,27 @@ mod tests {
     }
 
     #[test]
+    fn published_watermarks_run_ahead_of_the_tail_only_where_damage_took_what_was_committed() {
+        let mut core = core(false);
+        core.learn(Lsn(6000), Lsn(6000));
+        core.found_damage(Lsn(5000));
+        core.set_tail(Lsn(6000));
+        core.set_tail(Lsn(6000));
+        core.learn(Lsn(6000), Lsn(6000));
+        assert_eq!((core.durable, core.log.tail), (Lsn(6000), Lsn(5000)));
+    }
+
+    #[test]
+    #[should_panic(expected = "I-1: replicated beyond tail")]
+    fn a_watermark_beyond_the_tail_is_the_end_where_nothing_was_lost() {
+        let mut core = core(false);
+        core.learn(Lsn(6000), Lsn(6000));
+        core.set_tail(Lsn(6000));
+        core.replicated = Lsn(6040);
+        core.check();
+    }
+
+    #[test]
     fn stalls_are_told_in_order_and_the_newest_of_many() {
         let mut core = core(false);
         let mut stall = |waited_ns| {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  group m0 m1 m2 [replicated] [quorums W/T]   the voters; this member is the first (`unknown`: it knows of none)
-//!  set notice_slots 2               a limit other than the default (before `open`)
+//!  set notice_slots 2               a limit, or the size of segments, other than the default (before `open`)
 //!  open tail 4096 [promised E] [history E@L,E@L] [mark L|unknown] [trimmed L] [lost] [c1:m0,m1+m2@5000-5100 …]
 //!                                   the log's configurations, number, voters and who learns, with the places of their records
 //!  include common/primary.txt       run that file's inputs, and do not show what comes out
@@ -170,6 +170,7 @@ impl Runner {
         let value = words.number();
         let limits = &mut self.config.limits;
         match name.as_str() {
+            "segment_bytes" => self.config.geometry = Geometry::new(value).unwrap(),
             "notice_slots" => limits.notice_slots = u32::try_from(value).unwrap(),
             "batches_in_flight" => limits.batches_in_flight = u32::try_from(value).unwrap(),
             "stream_bytes" => limits.stream_bytes = value,
