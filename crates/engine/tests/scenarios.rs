@@ -38,6 +38,13 @@ scenarios! {
     an_unread_notice_is_told_again
     campaign_when_handed_over
     damage_found_while_running
+    adopt_offers_that_can_not_be_true
+    damage_elsewhere_is_no_damage
+    flushed_once_there_is_much
+    membership_a_change_out_of_reach_is_refused
+    r15_signs_of_life_of_others
+    signs_of_life_of_a_candidate
+    suspected_while_it_is_at_work
     fence_a_promise_is_given_once
     fence_asked_again_late_or_by_another
     fence_promises_that_can_not_be_true

@@ -283,7 +283,12 @@ impl<'a> Words<'a> {
         while let Some(at) = self.words.iter().position(|word| word.starts_with('c') && word.contains('@')) {
             let word = self.words.remove(at);
             self.words.insert(0, word);
-            records.push(self.placed());
+            let record = self.placed();
+            if record.end == Lsn(0) {
+                // Another founding one.
+                records.clear();
+            }
+            records.push(record);
         }
         if records.len() > 2 {
             records.remove(0);
