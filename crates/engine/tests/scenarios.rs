@@ -38,6 +38,11 @@ scenarios! {
     an_unread_notice_is_told_again
     campaign_when_handed_over
     damage_found_while_running
+    a_lost_connection_is_told_by_the_backup
+    adopted_again_until_something_was_written
+    bytes_that_never_parse_are_sent_again
+    credits_are_given_back_in_bulk
+    windows_move_with_the_tail
     adopt_offers_that_can_not_be_true
     damage_elsewhere_is_no_damage
     flushed_once_there_is_much

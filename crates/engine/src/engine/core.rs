@@ -499,7 +499,7 @@ fn merge(own: &EpochHistory, other: &EpochHistory, trimmed: Lsn) -> Option<Epoch
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::{Change, Configuration, Identity, Limits, StallCause, Timing};
     use windlass_log::{Geometry, SEGMENT_BYTES_MIN};
@@ -517,7 +517,7 @@ mod tests {
     }
 
     /// Member 0 of three, with a log of epoch 1 up to 6000, all of it flushed and acknowledged.
-    fn core(replicated_allowed: bool) -> Core {
+    pub(in super::super) fn core(replicated_allowed: bool) -> Core {
         opened(replicated_allowed, 6000, 6000, &[])
     }
 
@@ -540,7 +540,7 @@ mod tests {
     }
 
     /// The founding configuration, and the one after it, whose record ends at `end`.
-    fn records(end: u64) -> [ConfigurationRecord; 2] {
+    pub(in super::super) fn records(end: u64) -> [ConfigurationRecord; 2] {
         let founding = Configuration::founding([0, 1, 2].map(MemberId));
         let configuration = founding.after(&Change::Remove { member: MemberId(2) }).unwrap();
         let next = ConfigurationRecord { start: Lsn(end - 96), end: Lsn(end), configuration };
@@ -770,5 +770,18 @@ mod tests {
         let most = u64::try_from(STALLS_MAX).unwrap();
         let told = (3..=most + 2).map(&mut stall).last().unwrap();
         assert_eq!(told, (3..=most + 2).collect::<Vec<_>>());
+    }
+    #[test]
+    fn an_adopted_history_keeps_what_the_own_log_has_from_before_it() {
+        let merged = |own: &[(u64, u64)], other: &[(u64, u64)], trimmed| {
+            merge(&history(own), &history(other), Lsn(trimmed))
+        };
+        let whole = [(1, 4096), (2, 5000), (3, 6000)];
+        assert_eq!(merged(&whole[..2], &whole[1..], 4096), Some(history(&whole)));
+        assert_eq!(merged(&whole[..1], &whole[1..], 4096), Some(history(&whole)));
+        // A tenure that left no record there gives way.
+        assert_eq!(merged(&[(1, 5000)], &[(2, 5000)], 4096), Some(history(&[(2, 5000)])));
+        assert_eq!(merged(&[(1, 4096), (3, 4500)], &[(2, 5000)], 4096), None, "epochs go up");
+        assert_eq!(merged(&whole[..2], &whole[1..], 5500), Some(history(&whole[1..])));
     }
 }

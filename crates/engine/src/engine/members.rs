@@ -422,7 +422,42 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
+    use super::super::core::tests::{core, records};
     use super::*;
+
+    fn numbers(core: &Core) -> Vec<u64> {
+        core.state.configurations.iter().map(|record| record.configuration.number()).collect()
+    }
+
+    #[test]
+    fn a_cut_takes_the_configurations_behind_it_and_never_the_first_r20() {
+        let at = |lsn| {
+            let mut core = core(false);
+            core.state.configurations = records(5096).to_vec();
+            core.unsaved = Some(Unsaved { token: Token(1), start: Lsn(5000) });
+            core.cut_configurations(Lsn(lsn));
+            (numbers(&core), core.is_saving_configuration())
+        };
+        assert_eq!(at(5096), ([0, 1].to_vec(), true));
+        assert_eq!(at(5088), ([0].to_vec(), true));
+        assert_eq!(at(5000), ([0].to_vec(), false), "nothing waits for a record that is gone");
+        let mut core = core(false);
+        core.state.configurations = records(5096)[1..].to_vec();
+        core.cut_configurations(Lsn(4500));
+        assert_eq!(numbers(&core), [1], "at a checkpoint the first comes again with the log");
+    }
+
+    #[test]
+    fn what_is_committed_ends_its_predecessors_say_r20() {
+        let mut core = core(false);
+        core.state.configurations = records(5096).to_vec();
+        core.durable = Lsn(5088);
+        core.forget_predecessors();
+        assert_eq!(numbers(&core), [0, 1]);
+        core.durable = Lsn(5096);
+        core.forget_predecessors();
+        assert_eq!(numbers(&core), [1]);
+    }
 
     #[test]
     fn what_counts_follows_the_tail_and_the_commit_r20() {
