@@ -179,8 +179,11 @@ pub(crate) struct Standing {
     pub(crate) damaged: bool,
     /// Whom it follows as primary.
     pub(crate) follows: Option<u8>,
-    /// What it is in the newest configuration that it knows: `voter`, `learner` or `outside`.
+    /// What it is in the newest configuration that it knows: `voter`, `learner` or `outside`; the last also where its peers say so.
     pub(crate) standing: String,
+    /// Why it is outside, and what to do, as far as it knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) outside: Option<String>,
     /// Who votes in that, and how many of them a primary needs.
     pub(crate) voters: Vec<u8>,
     pub(crate) quorum: usize,
@@ -627,6 +630,7 @@ mod tests {
             write_quorum: 2,
             takeover_quorum: 2,
             highest: 4,
+            outside: None,
             members: vec![ViewMember {
                 member: 4,
                 standing: "learner".into(),
@@ -647,6 +651,7 @@ mod tests {
             damaged: true,
             follows: Some(2),
             standing: "voter".into(),
+            outside: Some("it has left".into()),
             voters: vec![1, 2, 3],
             quorum: 2,
             kept_out: vec!["by m1: because".into()],

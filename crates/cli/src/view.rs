@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 use windlass::engine::{PeerStatus, Standing};
-use windlass::{MemberId, Node};
+use windlass::{MemberId, Node, Outside};
 
 /// Who belongs to the group, as one member knows.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -23,6 +23,9 @@ pub(crate) struct View {
     pub(crate) takeover_quorum: usize,
     /// The highest number that was ever given.
     pub(crate) highest: u8,
+    /// Why who says so is none of the group's any more, and what to do: all this may be long out of date.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) outside: Option<String>,
     pub(crate) members: Vec<ViewMember>,
 }
 
@@ -84,6 +87,7 @@ impl View {
             write_quorum: configuration.write_quorum(),
             takeover_quorum: configuration.takeover_quorum(),
             highest: configuration.highest().0,
+            outside: node.outside().filter(|why| *why != Outside::NotYet).map(|why| why.to_string()),
             members: members.collect(),
         }
     }

@@ -239,6 +239,9 @@ fn a_fourth_member_is_added_the_primary_leaves_and_each_says_so() {
     assert!(left.starts_with(&format!("m{first} has left: configuration 3 of ")), "{left}");
     let told = "this member has left the group with configuration 3: stop it; its folder can be removed";
     group.wait(|group| group.said(first).contains(told).then_some(()));
+    let (number, left) = (first.to_string(), "it has left the group with configuration 3: stop it");
+    group.group(&["read", "--member", &number]).refused(3, left);
+    group.group(&["members", "--member", &number]).refused(3, left);
     group.wait(|group| (group.primary() != first).then_some(()));
     group.kill(first);
     group.append(&records(3000, 4000));
@@ -263,6 +266,39 @@ fn a_fourth_member_is_added_the_primary_leaves_and_each_says_so() {
     group.kill(others[0]);
     group.append(&records(4500, 5000));
     group.wait_read(4, &records(0, 5000));
+}
+
+/// Its own log does not tell it: it was down when it was taken out, and nobody dials it any more.
+#[test]
+fn a_member_that_was_taken_out_while_it_was_down_says_so_to_whom_it_is_read_by() {
+    let mut group = Group::started();
+    group.append(&records(0, 100));
+    let away = group.primary() % 3 + 1;
+    let number = away.to_string();
+    group.wait_read(away, &records(0, 100));
+    group.kill(away);
+    group.group(&["remove", &number]).well();
+    group.append(&records(100, 200));
+    group.start(away);
+    let told = "not have it in the group: if it has left, or another took its place, stop it";
+    // Who dials nobody asks after a while.
+    let read = group.wait(|group| {
+        let read = group.group(&["read", "--member", &number]);
+        (read.code == Some(3)).then_some(read)
+    });
+    assert_eq!(read.out, "");
+    assert!(read.err.contains("`windlass log read`"), "{read:?}");
+    read.refused(3, told);
+    group.group(&["members", "--member", &number]).refused(3, told);
+    let status = group.group(&["status"]).well();
+    assert!(
+        status.contains(&format!("m{away} is no member of the group: ")) && status.contains(told),
+        "{status}"
+    );
+    assert!(!status.contains("is kept out"), "{status}");
+    // The group's members are read and asked as ever.
+    assert_eq!(group.group(&["read"]).well().as_bytes(), records(0, 200));
+    group.group(&["members"]).well();
 }
 
 /// Kind 55: whoever lost its disk does not come back under its number; a new member takes its place. The primary is killed while the new one learns, and records are

@@ -103,7 +103,7 @@ pub use node::checkpoint::{
 #[cfg(feature = "tcp")]
 pub use node::{
     BarrierError, FabricChoice, Members, Node, NodeChangeError, NodeCloseError, NodeError, NodeEvent,
-    NodeEvents, NodeInfo, NodeMetrics, NodeOptions, NodeReader, NotPrimary, PumpMode,
+    NodeEvents, NodeInfo, NodeMetrics, NodeOptions, NodeReader, NotPrimary, Outside, PumpMode,
 };
 pub use options::Options;
 pub use scrub::ScrubMetrics;

@@ -372,7 +372,14 @@ pub(super) fn show(group: &Group, member: Option<u8>, json: bool) -> Result<(), 
     for member in asked {
         match view(group, member) {
             Ok(view) => {
-                let rank = |view: &View| (view.primary == Some(view.by), view.configuration, view.committed);
+                let rank = |view: &View| {
+                    (
+                        view.primary == Some(view.by),
+                        view.outside.is_none(),
+                        view.configuration,
+                        view.committed,
+                    )
+                };
                 if best.as_ref().is_none_or(|best| rank(&view) > rank(best)) {
                     best = Some(view);
                 }
@@ -392,7 +399,14 @@ pub(super) fn show(group: &Group, member: Option<u8>, json: bool) -> Result<(), 
     } else {
         print(group, &view, &mut output)?;
     }
-    output.flush()
+    output.flush()?;
+    match &view.outside {
+        Some(why) => Err(Failure::new(
+            Status::Refused,
+            format_args!("m{} is no member of the group: {why}. Its members know who they are", view.by),
+        )),
+        None => Ok(()),
+    }
 }
 
 fn print(group: &Group, view: &View, output: &mut Output) -> Result<(), Failure> {
@@ -456,6 +470,7 @@ mod tests {
             write_quorum: 2,
             takeover_quorum: 2,
             highest: 6,
+            outside: None,
             members: [4, 5, 6].map(member).into(),
         };
         let never = no_joiner(7, 7, Some(&view));

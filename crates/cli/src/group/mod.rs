@@ -42,7 +42,7 @@ Exit status:
   0   done
   3   refused: an LSN that is trimmed, inside a record or beyond the end, a record too large, a log that is full up to its
       retention_bytes, a handover that did not come about, a loss while a primary leads, a change that the group
-      can't make; init: the file exists, or its folder's path is too long
+      can't make, a member that has left or was not added yet (read, members: --member); init: the file exists, or its folder's path is too long
   5   the system failed, a member does not answer, or no member is primary, or takes the record (status: now; the others:
       for 30 s); add, replace: the new member has not come nearer to voting for 30 s
   64  the command line or the group's file is wrong, or the file is another group's than the member's that was asked
@@ -318,6 +318,9 @@ impl Group {
         let words: Vec<String> = standings
             .iter()
             .map(|(number, standing)| match standing {
+                Ok(standing) if standing.standing == "outside" => {
+                    format!("m{number} is no member of the group")
+                }
                 Ok(standing) if standing.damaged => {
                     format!("m{number} is {} in {}, damaged", standing.role, standing.epoch)
                 }

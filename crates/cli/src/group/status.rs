@@ -46,6 +46,9 @@ pub(super) fn run(group: &Group, json: bool) -> Result<(), Failure> {
         for why in standing.iter().flat_map(|standing| &standing.kept_out).filter(|_| !json) {
             kept_out.push(format!("m{} is kept out {why}", member.number));
         }
+        if let Some(why) = standing.iter().find_map(|standing| standing.outside.as_ref()).filter(|_| !json) {
+            kept_out.push(format!("m{} is no member of the group: {why}", member.number));
+        }
         match (&standing, json) {
             (_, true) => output.json(&Row {
                 member: member.number,
@@ -92,6 +95,14 @@ fn judge(standing: &mut Standing, known: &View) {
     if known.member(standing.by).is_none() {
         standing.standing = String::from("outside");
         standing.kept_out.clear();
+        // One that waits to be added never was in it.
+        if standing.by <= known.highest && standing.outside.is_none() {
+            let why = format!(
+                "configuration {} is without it, and it does not know that: stop it; its folder can be removed",
+                known.configuration
+            );
+            standing.outside = Some(why);
+        }
     }
 }
 
@@ -118,6 +129,7 @@ mod tests {
             write_quorum: 2,
             takeover_quorum: 2,
             highest: 5,
+            outside: None,
             members: [1, 3, 5].map(member).into(),
         };
         let standing = |by| Standing {
@@ -132,6 +144,7 @@ mod tests {
             damaged: false,
             follows: None,
             standing: "voter".into(),
+            outside: None,
             voters: vec![1, 2, 3],
             quorum: 2,
             kept_out: vec!["by m1: use `windlass group replace`".into()],
@@ -141,6 +154,8 @@ mod tests {
         judge(&mut stays, &known);
         judge(&mut left, &known);
         assert_eq!(stays, standing(1));
+        let why = left.outside.take().unwrap();
+        assert!(why.contains("configuration 2 is without it") && why.contains("stop it"), "{why}");
         assert_eq!(left, Standing { standing: "outside".into(), kept_out: Vec::new(), ..standing(2) });
     }
 }

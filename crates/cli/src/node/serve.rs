@@ -192,6 +192,7 @@ impl Service {
         let node = self.node.upgrade()?;
         let (status, log, group) = (node.status(), node.log().ok(), node.metrics().group);
         let (configuration, me) = (node.members().configuration, node.info().member);
+        let outside = node.outside();
         Some(Reply::Status(Standing {
             by: me.0,
             role: format!("{:?}", status.role).to_lowercase(),
@@ -204,10 +205,12 @@ impl Service {
             damaged: status.damaged,
             follows: status.primary.filter(|primary| *primary != me).map(|primary| primary.0),
             standing: String::from(match configuration.member(me).map(|entry| entry.standing) {
+                _ if outside.is_some() => "outside",
                 Some(Part::Voter) => "voter",
                 Some(Part::Learner { .. }) => "learner",
                 None => "outside",
             }),
+            outside: outside.map(|why| why.to_string()),
             voters: configuration.voters().map(|voter| voter.0).collect(),
             quorum: configuration.useful_quorum(),
             kept_out: kept_out(&node.exclusions()),
@@ -329,6 +332,11 @@ impl Service {
     ) -> std::io::Result<Option<Reply>> {
         let Some(node) = self.node.upgrade() else { return Ok(None) };
         let failed = |error: &dyn std::fmt::Display| Ok(Some(Reply::Failed { why: error.to_string() }));
+        if let Some(why) = node.outside() {
+            return failed(&format_args!(
+                "{why}. The group's log is read from its members, what this one has of it with `windlass log read` and its folder"
+            ));
+        }
         let reader = if self.level == Level::Replicated {
             node.read_replicated_from(from)
         } else {
@@ -383,6 +391,8 @@ fn why_not(known: &Members, to: MemberId) -> String {
 
 /// One line for each reason, with all who have it.
 fn kept_out(exclusions: &[(MemberId, Exclusion)]) -> Vec<String> {
+    // Who is outside says so by itself, and who has been let in since by others is not.
+    let exclusions: Vec<_> = exclusions.iter().filter(|(_, why)| *why != Exclusion::Outside).collect();
     let mut lines = Vec::new();
     for (at, (_, why)) in exclusions.iter().enumerate() {
         if exclusions[..at].iter().all(|(_, earlier)| earlier != why) {

@@ -66,6 +66,11 @@ pub enum Exclusion {
     /// It is in nobody's configuration, or was given another one.
     #[error("this member's configuration is not the group's: give every member of the group the same file")]
     Configuration,
+    /// The other one's group does not have this member: it was taken out of it, another took its place, or it never was in it.
+    #[error(
+        "its group does not have this member: if it has left, or another took its place, stop it, and its folder can be removed; otherwise check the members in the options"
+    )]
+    Outside,
 }
 
 impl From<Refusal> for Exclusion {
@@ -222,6 +227,7 @@ impl Frame {
                     Exclusion::OtherDisk { known, found } => (1, *known, *found),
                     Exclusion::Copied { known, found } => (2, *known, *found),
                     Exclusion::Configuration => (3, 0, 0),
+                    Exclusion::Outside => (4, 0, 0),
                 };
                 bytes.extend_from_slice(&[7, kind]);
                 bytes.extend_from_slice(&known.to_le_bytes());
@@ -362,6 +368,7 @@ impl Reader<'_> {
             (1, known, found) => Ok(Exclusion::OtherDisk { known, found }),
             (2, known, found) => Ok(Exclusion::Copied { known, found }),
             (3, 0, 0) => Ok(Exclusion::Configuration),
+            (4, 0, 0) => Ok(Exclusion::Outside),
             _ => Err(FrameError::Field { field: "exclusion" }),
         }
     }
@@ -439,6 +446,7 @@ mod tests {
             Frame::Excluded(Exclusion::OtherDisk { known: 1, found: u64::MAX }),
             Frame::Excluded(Exclusion::Copied { known: 2, found: 1 }),
             Frame::Excluded(Exclusion::Configuration),
+            Frame::Excluded(Exclusion::Outside),
             Frame::Members {
                 configuration: 7,
                 members: vec![
@@ -471,7 +479,7 @@ mod tests {
         }
         assert_eq!(Frame::decode(&[99]), Err(FrameError::Kind { kind: 99 }));
         let exclusion = FrameError::Field { field: "exclusion" };
-        assert_eq!(Frame::decode(&[&[7, 4][..], &[0; 16]].concat()), Err(exclusion));
+        assert_eq!(Frame::decode(&[&[7, 5][..], &[0; 16]].concat()), Err(exclusion));
         assert_eq!(Frame::decode(&[&[7, 3][..], &[1; 16]].concat()), Err(exclusion));
         let address = FrameError::Field { field: "address" };
         for wrong in [[&[1, 5][..], &[0; 18]].concat(), [&[1, 4][..], &[9; 18]].concat()] {

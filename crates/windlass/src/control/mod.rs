@@ -44,6 +44,11 @@ pub enum ControlEvent {
         /// The peer.
         peer: MemberId,
     },
+    /// A member that does not let this one in, because its group does not have it. Told once, until it lets it in again.
+    Outside {
+        /// Who says so.
+        by: MemberId,
+    },
     /// A frame from a peer that is up.
     Frame {
         /// The peer.

@@ -3,7 +3,7 @@
 //! For each pair the member with the higher number dials and owns reconnecting (back-off with jitter, capped); the other one
 //! listens. A connection that says nothing for [`SILENCE`] is lost.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -128,6 +128,7 @@ impl TcpControl {
                 configuration: 0,
                 hint: Hint::default(),
                 dialled: Vec::new(),
+                outside: BTreeSet::new(),
             }),
         });
         let handle = runtime.handle().clone();
@@ -284,6 +285,8 @@ struct State {
     /// Those that a task of this member's dials or serves: one for each. It ends when it finds its member no longer wanted, which is after its
     /// connection.
     dialled: Vec<Member>,
+    /// Those that don't have this member in their group, as they said last.
+    outside: BTreeSet<MemberId>,
 }
 
 /// The newest configuration that a peer has told of: whom to dial besides those of the own one while that is older. A member that was away knows no more of
@@ -376,6 +379,19 @@ impl Shared {
         is_wanted
     }
 
+    /// A member does not have this one in its group, or refuses it for another reason.
+    fn refused_by(&self, member: Member, refused: Refused) {
+        if let Refused::Outside { by } = refused {
+            let mut state = self.state();
+            if state.outside.insert(by) {
+                self.tell(&mut state, ControlEvent::Outside { by });
+                drop(state);
+                (self.wake)();
+            }
+        }
+        self.refuse(member.address, refused);
+    }
+
     /// One line per refusal, as long as there are few; the same one from the same place not again for a while.
     fn refuse(&self, from: SocketAddr, refused: Refused) {
         let unsaid = {
@@ -412,6 +428,7 @@ impl Shared {
         let told = self.hint(&state);
         let _ = told.into_iter().try_for_each(|frame| sender.try_send(frame));
         let connection = state.peers.admit(peer, identity, sender)?;
+        state.outside.remove(&peer);
         self.tell(&mut state, ControlEvent::Up { peer, identity });
         drop(state);
         (self.wake)();
@@ -534,7 +551,7 @@ async fn dial(shared: Arc<Shared>, member: Member) {
                 }
                 Err(refused) => shared.refuse(member.address, refused),
             },
-            Err(Some(refused)) => shared.refuse(member.address, refused),
+            Err(Some(refused)) => shared.refused_by(member, refused),
             Err(None) => {}
         }
         tokio::time::sleep(jittered(backoff)).await;
@@ -557,7 +574,7 @@ async fn ask(shared: Arc<Shared>) {
             // Otherwise it is away, or has this one as a member and will dial it; what else is wrong between them the one that dials says.
             if let Err(Some(refused @ Refused::Outside { .. })) = connect(&shared, member, Kind::Stream).await
             {
-                shared.refuse(member.address, refused);
+                shared.refused_by(member, refused);
             }
         }
     }

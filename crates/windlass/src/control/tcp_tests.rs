@@ -158,9 +158,10 @@ fn members_left_out_and_taken_in_again_while_connected_are_not_dialled_twice() {
     let mut joins = controls.pop().unwrap();
     let mut up: Vec<_> = (0..4).map(|_| next(&mut joins)).collect();
     up.sort_by_key(|event| match event {
-        ControlEvent::Up { peer, .. } | ControlEvent::Down { peer } | ControlEvent::Frame { peer, .. } => {
-            *peer
-        }
+        ControlEvent::Up { peer, .. }
+        | ControlEvent::Down { peer }
+        | ControlEvent::Outside { by: peer }
+        | ControlEvent::Frame { peer, .. } => *peer,
     });
     let each = |peer: u8| ControlEvent::Up { peer: MemberId(peer), identity: identity(u64::from(peer), 1) };
     assert_eq!(up, (0..4).map(each).collect::<Vec<_>>());
@@ -273,13 +274,15 @@ fn a_member_that_has_left_is_told_whether_it_dials_or_not() {
         let mut gone = options(&mut sites, left);
         let lines = Lines::default();
         gone.logger = Logger::root(lines.clone(), slog::o!());
-        let _gone = TcpControl::start(gone, || {}).unwrap();
+        let mut gone = TcpControl::start(gone, || {}).unwrap();
         let (start, told) = (Instant::now(), Refused::Outside { by: MemberId(1) }.to_string());
         while !lines.0.lock().unwrap().iter().any(|line| line.contains(&told)) {
             assert!(start.elapsed() < 6 * WAIT, "m{left} is not told");
             std::thread::sleep(Duration::from_millis(5));
         }
         assert_eq!(stays.poll(), None, "it was not let in");
+        assert_eq!(next(&mut gone), ControlEvent::Outside { by: MemberId(1) });
+        stays_silent(&mut gone);
     }
 }
 
@@ -383,6 +386,7 @@ fn a_listener_that_never_welcomes_is_dialled_again() {
         configuration: 0,
         hint: Hint::default(),
         dialled: Vec::new(),
+        outside: BTreeSet::new(),
     });
     let wake = Box::new(|| {});
     let is_news = AtomicBool::new(false);

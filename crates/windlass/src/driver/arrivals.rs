@@ -39,6 +39,12 @@ where
                     self.sessions.control_lost(peer, &mut self.inputs);
                     self.inputs.push_back(Input::PeerDown { peer });
                 }
+                // A hint for people, and not for the engine: who says so may itself have heard of less, or of more than will be committed.
+                ControlEvent::Outside { by } => {
+                    let exclusion = Exclusion::Outside;
+                    self.port.set_excluded(by, Some(exclusion));
+                    self.events.push_back(DriverEvent::Excluded { by, exclusion });
+                }
                 ControlEvent::Frame { peer, frame } => self.take_frame(peer, frame),
             }
         }
@@ -101,7 +107,7 @@ where
         let is_same = |refusal: &Refusal| match Exclusion::from(*refusal) {
             Exclusion::OtherDisk { found, .. } => found == identity.incarnation,
             Exclusion::Copied { found, .. } => found == identity.opening,
-            Exclusion::Configuration => true,
+            Exclusion::Configuration | Exclusion::Outside => true,
         };
         if let Some(refusal) = self.excluded.remove(&peer).filter(is_same) {
             self.exclude(peer, refusal);

@@ -256,6 +256,12 @@ where
             }
             Event::Configuration { configuration, committed } => {
                 self.configuration_changed(&configuration, committed);
+                let me = self.options.config.me;
+                if self.port.left().is_some_and(|left| left < configuration.number())
+                    && configuration.member(me).is_some()
+                {
+                    self.port.set_left(None);
+                }
                 self.events.push_back(DriverEvent::Engine(Event::Configuration { configuration, committed }));
             }
             Event::Peer { peer, status } => {
@@ -279,6 +285,8 @@ where
     fn tell(&mut self, event: Event) {
         if matches!(event, Event::LossAccepted { .. }) {
             self.scrubber.lack.accepted();
+        } else if let Event::NotAMember { configuration } = event {
+            self.port.set_left(Some(configuration));
         }
         super::news::event(&self.options.logger, &event);
         self.events.push_back(DriverEvent::Engine(event));

@@ -62,6 +62,8 @@ pub(crate) struct Port {
     /// Who keeps this member out, and why.
     excluded: Mutex<BTreeMap<MemberId, Exclusion>>,
     known: Mutex<Known>,
+    /// The configuration with which this member has left, 0 for one that it never was in, as its log or a primary says.
+    left: Mutex<Option<u64>>,
     /// Whether the log waits for a checkpoint, and for what sort of one.
     snapshot: Mutex<(SnapshotState, Option<SnapshotNeed>)>,
 }
@@ -90,6 +92,7 @@ impl Port {
             replicated: Mutex::new(Arc::new(Watch::new(durable))),
             status: Mutex::default(),
             excluded: Mutex::default(),
+            left: Mutex::default(),
             snapshot: Mutex::new((SnapshotState::None, None)),
             known: Mutex::new(Known {
                 configuration: Configuration::unknown(),
@@ -264,6 +267,14 @@ impl Port {
 
     pub(crate) fn excluded(&self) -> Vec<(MemberId, Exclusion)> {
         locked(&self.excluded).iter().map(|(by, exclusion)| (*by, *exclusion)).collect()
+    }
+
+    pub(crate) fn set_left(&self, configuration: Option<u64>) {
+        *locked(&self.left) = configuration;
+    }
+
+    pub(crate) fn left(&self) -> Option<u64> {
+        *locked(&self.left)
     }
 
     pub(crate) fn set_configuration(&self, configuration: &Configuration, committed: bool) {

@@ -7,6 +7,7 @@ use windlass_engine::{Change, ChangeError, Configuration, PeerStatus};
 use windlass_log::{Lsn, MemberId};
 
 use super::{Node, NotPrimary};
+use crate::control::Exclusion;
 use crate::driver::{Asked, ChangeFailure, Request, question};
 
 /// What a member knows of its group, at one moment.
@@ -20,6 +21,39 @@ pub struct Members {
     pub committed: bool,
     /// As primary: how those others stand that it has heard of in its tenure. Empty at any other member.
     pub peers: BTreeMap<MemberId, PeerStatus>,
+}
+
+/// Why a member is none of its group's, so that what it knows of the log may be long out of date: [`Node::outside`].
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Outside {
+    /// It has left, or another took its place, as its own log or a primary says.
+    #[error("it has left the group with configuration {configuration}: stop it; its folder can be removed")]
+    Left {
+        /// The configuration without it.
+        configuration: u64,
+    },
+    /// It was founded as if the group had begun with it, which a primary denies.
+    #[error(
+        "it never was in its group, or not among those that it began with: start it with an empty folder as one that joins, and have it added"
+    )]
+    NeverIn,
+    /// It is to be added, and was not yet: it knows of no configuration.
+    #[error("it waits to be added to its group, or to take a member's place")]
+    NotYet,
+    /// It follows nobody, and these members don't have it in their group.
+    #[error(
+        "it follows no primary, and {} not have it in the group: if it has left, or another took its place, stop it, and its folder can be removed; otherwise check the members in its options",
+        said_by(by)
+    )]
+    SaidBy {
+        /// Who says so.
+        by: Vec<MemberId>,
+    },
+}
+
+fn said_by(members: &[MemberId]) -> String {
+    let names: Vec<String> = members.iter().map(ToString::to_string).collect();
+    format!("{} {}", names.join(", "), if names.len() == 1 { "does" } else { "do" })
 }
 
 /// Why a change of the group is not known to be made.
@@ -62,6 +96,26 @@ pub enum NodeChangeError {
 }
 
 impl Node {
+    /// Why this member is none of the group's, as far as it knows: who reads here may read what is long out of date. `None` for a member of the group, and
+    /// for one that nobody has told otherwise.
+    #[must_use]
+    pub fn outside(&self) -> Option<Outside> {
+        match self.inner.port.left() {
+            Some(0) => return Some(Outside::NeverIn),
+            Some(configuration) => return Some(Outside::Left { configuration }),
+            None => {}
+        }
+        if self.status().primary.is_some() {
+            return None;
+        }
+        if self.members().configuration.is_unknown() {
+            return Some(Outside::NotYet);
+        }
+        let said = self.exclusions().into_iter().filter(|(_, why)| *why == Exclusion::Outside);
+        let by: Vec<MemberId> = said.map(|(by, _)| by).collect();
+        (!by.is_empty()).then_some(Outside::SaidBy { by })
+    }
+
     /// Who belongs to the group, as this member knows.
     #[must_use]
     pub fn members(&self) -> Members {

@@ -37,7 +37,7 @@ use windlass_store::disk::{Errno, RealDisk};
 use windlass_store::{DiskCall, DiskError, Founding, Store, StoreError};
 
 pub use events::{NodeEvent, NodeEvents};
-pub use members::{Members, NodeChangeError};
+pub use members::{Members, NodeChangeError, Outside};
 pub use options::{FabricChoice, NodeOptions, PumpMode};
 pub use read::NodeReader;
 
