@@ -115,6 +115,9 @@ fn a_wrong_secret_a_wrong_log_and_a_stranger_stay_out() {
         change(&mut bad);
         let mut b = TcpControl::start(bad, || {}).unwrap();
         stays_silent(&mut a);
+        if at == 2 {
+            assert_eq!(next(&mut b), ControlEvent::Outside { by: MemberId(0) });
+        }
         stays_silent(&mut b);
     }
 }
