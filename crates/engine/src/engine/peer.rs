@@ -262,3 +262,177 @@ impl Peer {
         assert!(self.placed.0 <= self.posted, "I-1: {} beyond posted {}", self.placed, self.posted);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use windlass_log::MemberId;
+
+    const SLOTS: u64 = 2;
+
+    /// A peer that took the primary's log up at 5000, at time 100, having flushed up to 4800.
+    fn peer() -> Peer {
+        let mut peer = Peer::new(Epoch::new(1, MemberId(0)), 0);
+        peer.next_session(0);
+        peer.adopted(Lsn(5000), Persisted(Lsn(4800)), 100);
+        peer.granted_to = Lsn(65536);
+        peer
+    }
+
+    fn post(peer: &mut Peer, end: u64) -> u64 {
+        peer.post(LsnRange::new(peer.posted(), Lsn(end)), SLOTS)
+    }
+
+    fn word(peer: &Peer, consumed: u64, valid_tail: u64, persisted: u64) -> Acknowledgement {
+        let (valid_tail, persisted) = (Lsn(valid_tail), Persisted(Lsn(persisted)));
+        Acknowledgement { session: peer.session, sequence: 1, consumed, valid_tail, persisted, heartbeat: 0 }
+    }
+
+    #[test]
+    fn a_word_that_can_not_be_true_counts_nothing() {
+        let mut peer = peer();
+        assert_eq!((post(&mut peer, 5200), post(&mut peer, 5400)), (0, 1));
+        assert!(peer.acknowledged(&word(&peer, 1, 5200, 5000), 200));
+        for (consumed, valid_tail, persisted) in [
+            (3, 5200, 5000), // More notices than were posted.
+            (0, 5200, 5000), // Fewer than before.
+            (1, 5440, 5000), // More than was sent.
+            (1, 5200, 5240), // More on its medium than it has parsed.
+        ] {
+            let word = word(&peer, consumed, valid_tail, persisted);
+            assert!(!peer.acknowledged(&word, 300), "{word:?}");
+            assert_eq!((peer.placed(), peer.persisted()), (Placed(Lsn(5200)), Persisted(Lsn(5000))));
+            assert_eq!(peer.credits(SLOTS), 1);
+        }
+        assert!(peer.acknowledged(&word(&peer, 2, 5400, 5400), 400));
+        assert_eq!((peer.credits(SLOTS), peer.known), (2, Some(Persisted(Lsn(5400)))));
+    }
+
+    #[test]
+    fn a_peer_moves_when_more_is_on_its_medium() {
+        let mut peer = peer();
+        post(&mut peer, 5200);
+        peer.moved_at = 150;
+        assert!(peer.acknowledged(&word(&peer, 1, 5200, 4800), 200));
+        assert_eq!(peer.moved_at, 150);
+        assert!(peer.acknowledged(&word(&peer, 1, 5200, 5000), 300));
+        assert_eq!(peer.moved_at, 300);
+    }
+
+    #[test]
+    fn a_peer_was_alive_when_the_newest_thing_that_it_answered_was_sent() {
+        let mut peer = peer();
+        (1..=70).for_each(|sequence| peer.beat(sequence, 1000 + sequence));
+        peer.beat_answered(69);
+        assert_eq!(peer.heard_at, 1069);
+        peer.beat_answered(68);
+        peer.beat_answered(71);
+        assert_eq!(peer.heard_at, 1069, "an older one, and one that was never sent");
+        let answers = Acknowledgement { heartbeat: 70, ..word(&peer, 0, 5000, 4800) };
+        assert!(peer.acknowledged(&answers, 2000));
+        assert_eq!(peer.heard_at, 1070);
+        let mut slow = self::peer();
+        (1..=70).for_each(|sequence| slow.beat(sequence, 1000 + sequence));
+        slow.beat_answered(6);
+        assert_eq!(slow.heard_at, 0, "of beats the newest are remembered");
+        slow.beat_answered(7);
+        assert_eq!(slow.heard_at, 1007);
+    }
+
+    #[test]
+    fn a_peer_starves_once_it_has_given_no_credit_back_for_long() {
+        let mut peer = peer();
+        post(&mut peer, 5200);
+        peer.batch_placed(Placed(Lsn(5200)));
+        assert!(!peer.is_starved(SLOTS, 50, 200) && !peer.is_starved(SLOTS, 50, 300), "a credit is left");
+        post(&mut peer, 5400);
+        assert!(!peer.is_starved(SLOTS, 50, 300) && !peer.is_starved(SLOTS, 50, 400), "a batch is in flight");
+        peer.batch_placed(Placed(Lsn(5400)));
+        assert!(!peer.is_starved(SLOTS, 50, 400));
+        assert!(!peer.is_starved(SLOTS, 50, 449));
+        assert!(peer.is_starved(SLOTS, 50, 450));
+        assert!(peer.acknowledged(&word(&peer, 1, 5400, 5000), 450));
+        assert!(!peer.is_starved(SLOTS, 50, 450));
+        post(&mut peer, 5600);
+        peer.batch_placed(Placed(Lsn(5600)));
+        assert!(!peer.is_starved(SLOTS, 50, 460), "counted anew");
+        peer.phase = Phase::Away { retry_at: 0 };
+        assert!(!peer.is_starved(SLOTS, 50, 900), "no session");
+    }
+
+    #[test]
+    fn a_peer_hangs_that_was_silent_or_without_keys_for_long_since_it_was_adopted() {
+        let mut peer = peer();
+        assert!(!peer.is_hung(50, 149), "what it did not answer before says nothing");
+        assert!(peer.is_hung(50, 150));
+        peer.heard_at = 200;
+        assert!(!peer.is_hung(50, 249) && peer.is_hung(50, 250));
+        peer.heard_at = 1000;
+        peer.granted_to = Lsn(0);
+        assert!(!peer.is_hung(50, 149) && peer.is_hung(50, 150), "no keys");
+        peer.phase = Phase::Away { retry_at: 0 };
+        assert!(!peer.is_hung(50, 9000));
+    }
+
+    #[test]
+    fn an_idle_peer_that_was_sent_more_than_it_has_flushed_is_told_again() {
+        let mut peer = peer();
+        peer.nudge_after(50, 149);
+        assert!(!peer.nudge);
+        peer.nudge_after(50, 150);
+        assert!(peer.nudge && peer.moved_at == 150);
+        post(&mut peer, 5200);
+        assert!(!peer.nudge, "a notice says it");
+        peer.nudge_after(50, 900);
+        assert!(!peer.nudge, "a batch is in flight");
+        assert!(peer.acknowledged(&word(&peer, 1, 5200, 5200), 900));
+        peer.batch_placed(Placed(Lsn(5200)));
+        peer.nudge_after(50, 2000);
+        assert!(!peer.nudge, "it has all");
+    }
+
+    #[test]
+    fn a_wait_is_told_with_what_was_missing_first_and_for_how_long() {
+        let mut peer = peer();
+        assert_eq!(peer.stalls(10, None), None);
+        assert_eq!(peer.stalls(20, Some(StallCause::Window)), None);
+        assert_eq!(peer.stalls(30, Some(StallCause::Credits)), None);
+        assert_eq!(peer.stalls(45, None), Some((StallCause::Window, 25)));
+        assert_eq!(peer.stalls(50, None), None);
+    }
+
+    #[test]
+    fn another_session_begins_with_nothing_of_the_one_before() {
+        let mut peer = peer();
+        post(&mut peer, 5200);
+        peer.beat(1, 900);
+        let first = peer.session;
+        assert_eq!(peer.next_session(7), Session { attempt: first.attempt + 1, ..first });
+        assert_eq!(peer.phase, Phase::Adopting { again_at: 7 });
+        assert_eq!((peer.posted(), peer.placed(), peer.persisted().0), (Lsn(0), Placed(Lsn(0)), Lsn(0)));
+        assert_eq!((peer.batches_in_flight(), peer.credits(SLOTS)), (0, SLOTS));
+        assert!(!peer.is_streaming() && peer.has_connection());
+        peer.beat_answered(1);
+        assert_eq!(peer.heard_at, 0);
+        assert_eq!(peer.known, Some(Persisted(Lsn(4800))), "what it acknowledged it has");
+        peer.adopted(Lsn(4500), Persisted(Lsn(4800)), 300);
+        assert_eq!(peer.persisted(), Persisted(Lsn(4500)), "no more than is valid");
+        assert!(!peer.is_streaming(), "without keys");
+    }
+
+    #[test]
+    #[should_panic(expected = "I-1: persisted 5040 beyond")]
+    fn more_on_the_medium_than_in_memory_is_the_end_i1() {
+        let mut peer = peer();
+        peer.persisted = Persisted(Lsn(5040));
+        peer.check();
+    }
+
+    #[test]
+    #[should_panic(expected = "beyond posted 5000")]
+    fn more_in_memory_than_was_sent_is_the_end_i1() {
+        let mut peer = peer();
+        peer.placed = Placed(Lsn(5040));
+        peer.check();
+    }
+}
