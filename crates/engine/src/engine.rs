@@ -565,3 +565,27 @@ impl Engine {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use windlass_log::MemberId;
+
+    #[test]
+    fn of_the_peers_that_stream_the_slowest_marks_are_shown_i1() {
+        let peer = |posted, persisted| {
+            let mut peer = Peer::new(Epoch::new(1, MemberId(0)), 0);
+            peer.adopted(Lsn(posted), Persisted(Lsn(persisted)), 0);
+            peer
+        };
+        let (fast, slow, late) = (peer(6000, 5600), peer(5400, 5400), peer(5800, 5000));
+        assert_eq!(PeerMarks::of([].into_iter()), PeerMarks::default());
+        let one = PeerMarks::of([&fast].into_iter());
+        assert_eq!((one.streaming, one.posted, one.persisted.0), (1, Lsn(6000), Lsn(5600)));
+        for order in [[&fast, &slow, &late], [&late, &fast, &slow], [&slow, &late, &fast]] {
+            let all = PeerMarks::of(order.into_iter());
+            assert_eq!((all.streaming, all.posted), (3, Lsn(5400)));
+            assert_eq!((all.placed.0, all.persisted.0), (Lsn(5400), Lsn(5000)));
+        }
+    }
+}

@@ -38,6 +38,8 @@ scenarios! {
     an_unread_notice_is_told_again
     campaign_when_handed_over
     damage_found_while_running
+    membership_a_primary_has_not_left_because_somebody_says_so
+    membership_what_is_said_of_having_left
     a_lost_connection_is_told_by_the_backup
     adopted_again_until_something_was_written
     bytes_that_never_parse_are_sent_again

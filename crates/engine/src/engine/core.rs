@@ -522,6 +522,17 @@ pub(super) mod tests {
     }
 
     fn opened(replicated_allowed: bool, valid_tail: u64, mark: u64, records: &[ConfigurationRecord]) -> Core {
+        let (config, opening) = opening(replicated_allowed, valid_tail, mark, records);
+        Core::new(config, opening, 0)
+    }
+
+    /// Of member 0, with these configurations in its log.
+    pub(in super::super) fn opening(
+        replicated_allowed: bool,
+        valid_tail: u64,
+        mark: u64,
+        records: &[ConfigurationRecord],
+    ) -> (Config, Opening) {
         let geometry = Geometry::new(SEGMENT_BYTES_MIN).unwrap();
         let config = Config {
             me: MemberId(0),
@@ -536,7 +547,7 @@ pub(super) mod tests {
         let mut state = DurableState::genesis(geometry);
         (state.promised, state.history) = (epoch(1), history(&[(1, 4096)]));
         (state.mark, state.configurations) = (Persisted(Lsn(mark)), records.to_vec());
-        Core::new(config, Opening { state, valid_tail: Lsn(valid_tail) }, 0)
+        (config, Opening { state, valid_tail: Lsn(valid_tail) })
     }
 
     /// The founding configuration, and the one after it, whose record ends at `end`.

@@ -422,7 +422,7 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
-    use super::super::core::tests::{core, records};
+    use super::super::core::tests::{core, opening, records};
     use super::*;
 
     fn numbers(core: &Core) -> Vec<u64> {
@@ -445,6 +445,42 @@ mod tests {
         core.state.configurations = records(5096)[1..].to_vec();
         core.cut_configurations(Lsn(4500));
         assert_eq!(numbers(&core), [1], "at a checkpoint the first comes again with the log");
+    }
+
+    /// Member 0 with a log whose last configuration removes member 2.
+    fn removed() -> Engine {
+        let (config, opening) = opening(false, 6000, 6000, &records(5096));
+        Engine::new(config, opening, 0)
+    }
+
+    #[test]
+    fn an_engine_tells_who_is_in_its_group() {
+        let mut engine = removed();
+        let members = |engine: &Engine| engine.members().iter().map(|entry| entry.id.0).collect::<Vec<_>>();
+        // What is not committed counts beside its predecessor.
+        assert_eq!((engine.configuration().number(), engine.is_configuration_committed()), (1, false));
+        assert_eq!(members(&engine), [1, 2]);
+        assert!([0, 1, 2].map(MemberId).into_iter().all(|member| engine.is_voter(member)));
+        assert!(!engine.is_voter(MemberId(3)));
+        engine.core.learn(Lsn(6000), Lsn(6000));
+        assert!(engine.is_configuration_committed() && !engine.is_voter(MemberId(2)));
+        assert_eq!(members(&engine), [1]);
+    }
+
+    #[test]
+    fn who_has_left_is_told_with_which_configuration_and_who_never_came_that() {
+        let mut engine = removed();
+        engine.core.learn(Lsn(6000), Lsn(6000));
+        engine.core.commands.clear();
+        let mut told = |to| {
+            engine.not_a_member(MemberId(to));
+            match engine.poll_command() {
+                Some(Command::Send { message, .. }) => *message,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(told(2), Message::NotAMember { configuration: 1 });
+        assert_eq!(told(3), Message::NotAMember { configuration: 0 });
     }
 
     #[test]
