@@ -38,6 +38,18 @@ scenarios! {
     an_unread_notice_is_told_again
     campaign_when_handed_over
     damage_found_while_running
+    a_grant_whose_connection_breaks
+    a_handover_takes_its_time
+    a_small_batch_waits_for_the_one_before
+    damage_found_while_promising
+    membership_a_learner_waits_for_the_tenures_first_commit
+    membership_a_member_that_left_and_is_away_is_told
+    membership_a_member_that_left_is_written_to_until_it_knows
+    promise_and_adoption_wait_for_their_own_saves
+    r15_a_drain_that_stands_still_is_no_progress
+    r18_what_a_scan_finds_of_what_was_flushed
+    sessions_late_and_untrue_answers
+    trimmed_at_what_all_have
     membership_a_primary_has_not_left_because_somebody_says_so
     membership_what_is_said_of_having_left
     a_lost_connection_is_told_by_the_backup

@@ -140,7 +140,14 @@ pub fn command(command: &Command) -> String {
         Command::GrantRead { peer, session: s, range: r } => {
             format!("grant_read {peer} {} {}", session(*s), range(*r))
         }
-        Command::AppendConfiguration(c) => format!("append {}", configuration(c)),
+        Command::AppendConfiguration(c) => {
+            let mut text = format!("append {}", configuration(c));
+            // Those whose disk is named.
+            for entry in c.members().iter().filter(|entry| entry.incarnation != 0) {
+                write!(text, " {}:{}", entry.id, entry.incarnation).unwrap();
+            }
+            text
+        }
         Command::Members(members) => {
             let members = members.iter().map(|entry| entry.id.to_string()).collect::<Vec<_>>();
             format!("members {}", members.join(","))
