@@ -62,6 +62,19 @@ fn ten_primaries_frozen_through_a_takeover_commit_nothing_more_and_rejoin() {
     assert!(sum("unknown") + sum("refused") >= 320, "{report}");
 }
 
+/// What is sent to a frozen primary beyond what its socket holds stays with the client, which goes on with the next primary.
+#[test]
+fn a_primary_frozen_with_more_under_way_than_its_socket_holds_does_not_hold_its_client() {
+    let long = ["--segment-bytes", "65536", "--payload", "60000", "--in-flight", "16"];
+    let report = demo(&[&["--faults", "freeze", "--kills", "2", "--seconds", "1"], &long[..]].concat());
+    // So few records that nothing else is to be said of them.
+    assert_eq!(report["ok"], true, "{report}");
+    let late = &report["late"];
+    let unacknowledged = late["unknown"].as_u64().unwrap() + late["refused"].as_u64().unwrap();
+    // 16 were sent to each while it was frozen, a million bytes.
+    assert!(unacknowledged >= 32, "{report}");
+}
+
 /// Failure kind 65: what is open to a deposed primary is taken back by ending its connection and its registrations.
 #[test]
 fn without_windows_frozen_primaries_commit_nothing_more_either() {
