@@ -139,7 +139,7 @@ mod tests {
         assert!(!session.encoded.is_empty(), "there was room for all of it: this shows nothing");
         let heard = std::thread::spawn(move || {
             let (mut from, mut frame) = (BufReader::new(far), Vec::new());
-            let mut next =
+            let next =
                 || read_frame(&mut from, &mut frame).unwrap().then(|| Request::decode(&frame).unwrap());
             std::iter::from_fn(next).take(8).collect::<Vec<_>>()
         });
