@@ -38,6 +38,7 @@ scenarios! {
     an_unread_notice_is_told_again
     campaign_when_handed_over
     damage_found_while_running
+    checkpoints_that_do_not_fit
     a_grant_whose_connection_breaks
     a_handover_takes_its_time
     a_small_batch_waits_for_the_one_before

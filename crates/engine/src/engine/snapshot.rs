@@ -175,3 +175,67 @@ impl Engine {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::core::tests::opening;
+    use super::*;
+
+    fn epoch(counter: u64) -> Epoch {
+        Epoch::new(counter, MemberId(1))
+    }
+
+    /// Of a primary whose log goes from 5000 to 9000, from 6000 on in epoch 2.
+    fn offer() -> Offer {
+        let mut history = EpochHistory::new();
+        history.extend(epoch(1), Lsn(4096)).unwrap();
+        history.extend(epoch(2), Lsn(6000)).unwrap();
+        Offer {
+            primary: MemberId(1),
+            session: Session { epoch: epoch(2), attempt: 3 },
+            history,
+            tail: Lsn(9000),
+            trimmed: Lsn(5000),
+            durable: Lsn(8000),
+            configurations: alloc::vec::Vec::new(),
+        }
+    }
+
+    fn engine() -> Engine {
+        let (config, opening) = opening(false, 4500, 4500, &[]);
+        Engine::new(config, opening, 0)
+    }
+
+    #[test]
+    fn what_a_checkpoint_must_keep_is_told_while_one_is_needed() {
+        let mut engine = engine();
+        assert_eq!(engine.snapshot_need(), None);
+        engine.snapshot = Some(offer());
+        let need = engine.snapshot_need().unwrap();
+        assert_eq!((need.primary, need.from, need.tail), (MemberId(1), Lsn(5000), Lsn(9000)));
+        assert_eq!(need.epoch_below(Lsn(4992)), None);
+        assert_eq!(need.epoch_below(Lsn(5000)), Some(epoch(1)));
+        assert_eq!(need.epoch_below(Lsn(6000)), Some(epoch(1)), "the byte before");
+        assert_eq!(need.epoch_below(Lsn(9000)), Some(epoch(2)));
+        assert_eq!(need.epoch_below(Lsn(9008)), None);
+    }
+
+    #[test]
+    fn whether_a_checkpoint_is_waited_for_is_told() {
+        let mut engine = engine();
+        assert_eq!(engine.snapshot_state(), SnapshotState::None);
+        engine.installed = Some((Lsn(6000), epoch(1)));
+        assert_eq!(engine.snapshot_state(), SnapshotState::None, "nobody asked for it yet");
+        engine.asked_for_newer = true;
+        assert_eq!(engine.snapshot_state(), SnapshotState::Installing);
+        engine.asked_for_newer = false;
+        engine.snapshot = Some(offer());
+        assert_eq!(engine.snapshot_state(), SnapshotState::Installing);
+        engine.installed = None;
+        assert_eq!(engine.snapshot_state(), SnapshotState::Needed { session: offer().session });
+        engine.snapshot = None;
+        let before = engine.status();
+        engine.reset = Some(Reset { token: Token(1), before });
+        assert_eq!(engine.snapshot_state(), SnapshotState::Installing);
+    }
+}

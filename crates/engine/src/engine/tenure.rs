@@ -541,3 +541,54 @@ impl Engine {
         self.core.event(Event::Stopped { reason });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::core::tests::opening;
+    use super::*;
+
+    /// Member 0, primary since time 100 with nobody streaming, which hands over to member 1 until time 500.
+    fn handing_over() -> Engine {
+        let (config, opening) = opening(false, 6000, 6000, &[]);
+        let mut engine = Engine::new(config, opening, 100);
+        let epoch = Epoch::new(2, MemberId(0));
+        let mut tenure = Tenure::new(epoch, Token(1), &[MemberId(1), MemberId(2)], Lsn(6000), 100);
+        tenure.start_end = Some(Lsn(6000));
+        tenure.handover = Some(Handover { to: MemberId(1), seal: Token(2), sealed: false, deadline: 500 });
+        engine.tenure = Some(tenure);
+        engine
+    }
+
+    fn commands(engine: &mut Engine) -> Vec<Command> {
+        core::iter::from_fn(|| engine.poll_command()).collect()
+    }
+
+    #[test]
+    fn a_handover_that_does_not_come_about_ends_with_the_tenure_at_its_deadline() {
+        let mut engine = handing_over();
+        engine.core.now = 499;
+        engine.tend_tenure();
+        assert!(engine.tenure.is_some());
+        engine.core.now = 500;
+        engine.tend_tenure();
+        assert!(engine.tenure.is_none());
+        let commands = commands(&mut engine);
+        assert!(commands.contains(&Command::Event(Event::HandoverFailed { to: MemberId(1) })));
+        let reason = StopReason::HandedOver { to: MemberId(1) };
+        assert!(commands.contains(&Command::StepDown { epoch: Epoch::new(2, MemberId(0)), reason }));
+    }
+
+    #[test]
+    fn an_answer_to_a_sign_of_life_counts_in_its_own_tenure() {
+        let mut engine = handing_over();
+        let heard = |engine: &Engine| engine.tenure.as_ref().unwrap().peers[&MemberId(1)].heard_at;
+        let tenure = engine.tenure.as_mut().unwrap();
+        tenure.peers.get_mut(&MemberId(1)).unwrap().beat(7, 300);
+        let epoch = tenure.epoch;
+        engine.alive_answered(MemberId(1), Epoch::new(1, MemberId(0)), 7);
+        engine.alive_answered(MemberId(3), epoch, 7);
+        assert_eq!(heard(&engine), 100);
+        engine.alive_answered(MemberId(1), epoch, 7);
+        assert_eq!(heard(&engine), 300);
+    }
+}
