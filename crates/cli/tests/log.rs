@@ -597,6 +597,58 @@ fn a_lost_superblock_is_never_made_anew_kind_11() {
     assert_eq!(place.ok(&["read", "LOG"], b""), b"here\nthere\n");
 }
 
+/// One file from before, put back in place: each command says so, changes nothing, and names the way out.
+#[test]
+fn a_superblock_that_is_older_than_the_log_is_named_by_every_command_kind_11() {
+    let place = Place::with_log();
+    let superblock = place.log().join("superblock");
+    // Killed: the next opening begins an epoch.
+    let mut running = place.command(&["append", "LOG", "--file", "-"]);
+    let mut running = running.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    running.stdin.as_mut().unwrap().write_all(b"one\n").unwrap();
+    let mut answer = String::new();
+    BufReader::new(running.stdout.as_mut().unwrap()).read_line(&mut answer).unwrap();
+    running.kill().unwrap();
+    running.wait().unwrap();
+    let older = std::fs::read(&superblock).unwrap();
+    let at = place.append(b"two\nthree\n")[0].0;
+    let good = std::fs::read(&superblock).unwrap();
+    std::fs::write(&superblock, &older).unwrap();
+    let before = snapshot(&place.log());
+    let from = at.to_string();
+    for args in [
+        &["verify", "LOG"][..],
+        &["read", "LOG"],
+        &["append", "LOG", "--file", "-"],
+        &["truncate", "LOG", "--from", &from],
+        &["repair", "LOG"],
+        &["repair", "LOG", "--dry-run"],
+    ] {
+        let said = place.fails(args, b"x\n", DAMAGE);
+        assert!(said.contains("older than the log"), "{args:?}: {said}");
+        assert!(said.contains("put back the superblock that belongs to the log"), "{args:?}: {said}");
+        assert!(said.contains("--accept-epoch") && said.contains("windlass log salvage"), "{args:?}: {said}");
+    }
+    place.fails(&["repair", "LOG", "--accept-epoch", "e3.m0"], b"", REFUSED);
+    place.fails(&["repair", "LOG", "--accept-epoch", "2"], b"", USAGE);
+    let unchanged = |(name, _): &(String, Vec<u8>)| name != "owner";
+    let after: Vec<_> = snapshot(&place.log()).into_iter().filter(unchanged).collect();
+    assert!(after == before.into_iter().filter(unchanged).collect::<Vec<_>>(), "nothing is changed");
+    let to = place.folder.path().join("new").into_os_string().into_string().unwrap();
+    place.fails(&["salvage", "LOG", "--to", &to], b"", DAMAGE);
+    assert_eq!(place.ok(&["read", &to], b""), b"one\ntwo\nthree\n");
+    let said = place.fails(&["repair", "LOG", "--dry-run"], b"", DAMAGE);
+    assert!(said.contains("--accept-epoch e2.m0`"), "{said}");
+    for _ in 0..2 {
+        place.ok(&["repair", "LOG", "--accept-epoch", "e2.m0"], b"");
+        assert_eq!(place.ok(&["read", "LOG"], b""), b"one\ntwo\nthree\n");
+    }
+    place.append(b"four\n");
+    place.ok(&["verify", "LOG"], b"");
+    assert_eq!(place.ok(&["read", "LOG"], b""), b"one\ntwo\nthree\nfour\n");
+    assert_ne!(good, older);
+}
+
 #[test]
 fn the_help_has_the_statuses_and_a_wrong_command_line_is_one_of_them() {
     let help = |args: &[&str]| {

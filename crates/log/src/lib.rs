@@ -49,6 +49,7 @@ macro_rules! planted {
 mod memory;
 #[cfg(all(test, not(loom)))]
 mod model_tests;
+mod newer;
 #[cfg(planted)]
 pub mod planted;
 mod record;
@@ -79,6 +80,7 @@ pub use lsn::{
     SEGMENT_HEADER_BYTES, SEGMENT_START_BYTES,
 };
 pub use memory::{InstallError, Memory};
+pub use newer::{Newer, newer};
 pub use record::{HeaderError, Lag, RecordHeader, RecordKind, padding_bytes};
 pub use salt::{EpochKey, Salt};
 pub use scan::{Located, Placed, Record, Scan, ScanError, Step, Stop, StopReason, locate};

@@ -1,6 +1,6 @@
 //! What an opening looks at, and the decision table's answer to it: nothing here changes anything. DESIGN.md section 6.1.
 //!
-//! In the order of the facts: the superblock, the place, the files' names and lengths, the log from the mark on, and of older segments that they are there. Each step gathers
+//! In the order of the facts: the superblock, the place, the files' names and lengths, the log from the mark on, records above the promise, and of older segments that they are there. Each step gathers
 //! its facts and asks [`Facts::row`]; what a row is to an opening, [`Row::action`](windlass_log::Row::action) says. An error of reading is an error, and no fact (kind 7).
 
 use windlass_log::{
@@ -16,6 +16,7 @@ use crate::image::Files;
 use crate::inspect::stop_offset;
 use crate::live;
 use crate::names;
+use crate::newer;
 use crate::open::{BadHeader, OpenError};
 use crate::open_damaged::{examine_damaged, is_mendable};
 use crate::options::Options;
@@ -139,6 +140,12 @@ pub(crate) fn examine<D: Disk>(
     let older = look_at_older(disk, now, geometry, listing, &verdict)?;
     let older_fact = older.as_ref().map_or(Older::Whole, BadOlder::fact);
     let missed = now.acknowledged > verdict.stop.lsn;
+    let is_end = older.is_none() && !missed && newer::is_end(&verdict);
+    if let Some(found) = newer::look(disk, now, geometry, listing, verdict.stop.lsn, is_end)? {
+        let facts = Facts { newer: true, ..files.at(&verdict) };
+        assert_eq!(facts.row(), Row::SuperblockOlder, "what is found later changes no row");
+        return Err(newer::refusal(disk, now, geometry, found));
+    }
     let facts = Facts { older: older_fact, missed, ..files.at(&verdict) };
     let (row, action) = (facts.row(), facts.action(options.mode));
     let from = match &older {

@@ -18,13 +18,14 @@ use crate::folder;
 use crate::image::{Files, Forgiving, Lacking, OpenFile, Unreadable};
 use crate::live;
 use crate::names;
+use crate::newer;
 use crate::open::OpenError;
 use crate::read::{RUN_RECORDS, ReadError};
 
 /// A log's folder, opened for reading.
 pub struct Inspection<D: Disk> {
     disk: D,
-    /// `None`: the superblock is lost, and what is known of it was guessed.
+    /// `None`: the superblock is lost or older than the log, and what is known of it was guessed.
     file: Option<D::File>,
     geometry: Geometry,
     superblock: Superblock,
@@ -109,7 +110,7 @@ impl<D: Disk> Inspection<D> {
         Ok(Inspection { disk, file: Some(file), geometry, superblock: now })
     }
 
-    /// As [`Inspection::open`], for salvage: what can't be read of the superblock is done without. Where neither copy is left of use, log and segment size are what most of the segments' headers
+    /// As [`Inspection::open`], for salvage: what can't be read of the superblock is done without. Where it is older than the log, the epochs that it lacks are those of the records. Where neither copy is left of use, log and segment size are what most of the segments' headers
     /// say, and the epochs those of the records, and [`Inspection::is_guessed`] says so: what had been trimmed or cut may then be among the records.
     ///
     /// # Errors
@@ -118,7 +119,13 @@ impl<D: Disk> Inspection<D> {
     pub fn open_forgiving(disk: D) -> Result<Inspection<D>, OpenError> {
         let refused = match examine::identify_forgiving(&disk, Access::Read) {
             Ok(Identified { file, now, geometry, .. }) => {
-                return Ok(Inspection { disk, file: Some(file), geometry, superblock: now });
+                let listing = folder::list(&disk)?;
+                let accepted = newer::accepted(&disk, &now, geometry, &listing)?;
+                let (file, superblock) = match accepted? {
+                    Some(accepted) => (None, accepted),
+                    None => (Some(file), now),
+                };
+                return Ok(Inspection { disk, file, geometry, superblock });
             }
             Err(refused) => refused,
         };
@@ -129,7 +136,7 @@ impl<D: Disk> Inspection<D> {
         Ok(Inspection { disk, file: None, geometry, superblock })
     }
 
-    /// Whether the superblock is lost, and what is known of the log was [guessed](Inspection::open_forgiving).
+    /// Whether the superblock is lost or older than the log, and what is known of the log was [guessed](Inspection::open_forgiving).
     #[must_use]
     pub fn is_guessed(&self) -> bool {
         self.file.is_none()
@@ -241,7 +248,7 @@ impl<D: Disk> Inspection<D> {
     /// # Errors
     ///
     /// [`OpenError::Disk`]: it could not be read, which says nothing of the log; [`OpenError::SegmentNoFile`], [`OpenError::SegmentFile`],
-    /// [`OpenError::SegmentMissing`]: damage to whole files.
+    /// [`OpenError::SegmentMissing`]: damage to whole files; [`OpenError::SuperblockOlder`].
     pub fn verify(&mut self) -> Result<Report, OpenError> {
         self.judge(Extent::Whole)
     }
@@ -287,6 +294,19 @@ impl<D: Disk> Inspection<D> {
             let judged = Superblock { trimmed, ..self.superblock.clone() };
             let live = self.live()?;
             let verdict = judge_folder_visiting(&self.disk, &judged, live, self.geometry, extent, visit)?;
+            let listing = folder::list(&self.disk)?;
+            let (place, is_end) = (verdict.stop.lsn, newer::is_end(&verdict));
+            if let Some(found) =
+                newer::look(&self.disk, &self.superblock, self.geometry, &listing, place, is_end)?
+            {
+                // A process may have begun an epoch since the superblock was read.
+                let before = self.superblock.promised;
+                self.refresh()?;
+                if self.superblock.promised > before {
+                    continue;
+                }
+                return Err(newer::refusal(&self.disk, &self.superblock, self.geometry, found));
+            }
             let mut condition = self.condition(&verdict, in_use);
             if in_use && !matches!(condition, Condition::InUse) {
                 // The process may have appended, trimmed, cut or closed since its marks and that place were read: only what stays counts.

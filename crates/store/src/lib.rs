@@ -27,6 +27,7 @@ mod image;
 mod inspect;
 mod live;
 mod names;
+mod newer;
 mod open;
 mod open_cut;
 mod open_damaged;

@@ -130,6 +130,28 @@ pub enum OpenError {
         /// The log.
         log_id: LogId,
     },
+    /// The log has a whole record of an epoch that this superblock has never promised: the superblock is from before, as one that was put back. What it had promised is forgotten with what it lacks. Put back the
+    /// one that belongs to the log; a member starts again from an empty folder; a lone log's history is made again from its records by a repair that is ordered to, or the log is salvaged.
+    #[error(
+        "{}: older than the log: {} has a whole record of epoch {epoch} at LSN {lsn}, offset {offset}, and this superblock has promised none above {promised}; {}",
+        superblock.display(), file.display(), older_remedy(*holder)
+    )]
+    SuperblockOlder {
+        /// The superblock.
+        superblock: PathBuf,
+        /// The segment's file with the record.
+        file: PathBuf,
+        /// Where in it.
+        offset: u64,
+        /// Where the record starts.
+        lsn: Lsn,
+        /// Its epoch.
+        epoch: Epoch,
+        /// What the superblock has promised.
+        promised: Epoch,
+        /// Whose log it is.
+        holder: Holder,
+    },
     /// A segment file has a wrong length or name: something else has been at the folder. Restore it from a copy, or have the log
     /// repaired ([`RepairOrders`](crate::RepairOrders)), which gives it its length and keeps what is whole in it.
     #[error("{}: a segment of {len_bytes} bytes at LSN {base}, segments have {segment_bytes}: the file was cut short, grown or renamed; restore it from a copy, or let `windlass log repair` keep what is whole in it", file.display())]
@@ -221,6 +243,7 @@ impl OpenError {
             OpenError::ForeignLog { .. } => Some(Row::OtherLog),
             OpenError::Copied { .. } => Some(Row::FolderCopied),
             OpenError::SegmentFile { .. } | OpenError::SegmentNoFile { .. } => Some(Row::SegmentMisfit),
+            OpenError::SuperblockOlder { .. } => Some(Row::SuperblockOlder),
             OpenError::SegmentMissing { .. } => Some(Row::OlderSegmentMissing),
             OpenError::SegmentHeader { cause, .. } if is_mendable(cause) => Some(Row::OlderSegmentDamaged),
             OpenError::SegmentHeader { .. } => Some(Row::OlderSegmentForeign),
@@ -263,6 +286,18 @@ fn remedy(verdict: &Verdict) -> &'static str {
         Class::Torn => "; opening in the mode `tail` cuts it off",
         Class::Damage => "; restore the file from a copy, or salvage what is readable",
         Class::Foreign => "; take the file away, or open the log with that version",
+    }
+}
+
+/// What to do about a superblock that is older than the log.
+pub(crate) fn older_remedy(holder: Holder) -> &'static str {
+    match holder {
+        Holder::Lone => {
+            "put back the superblock that belongs to the log, let a repair make the history from the log's records, or salvage what is readable"
+        }
+        Holder::Member => {
+            "what the member had promised since is forgotten, so it must not vote: put back the superblock that belongs to the log, or let a new member with an empty folder take its place"
+        }
     }
 }
 

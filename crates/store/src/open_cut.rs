@@ -11,6 +11,7 @@ use windlass_log::{Extent, Lsn, OpenMode, Place, RECORD_ALIGN, StopReason};
 use crate::disk::{Access, Disk};
 use crate::examine::{Identified, examine, identify};
 use crate::folder;
+use crate::newer;
 use crate::open::{OpenError, Opened, destroy_torn, open_locked};
 use crate::options::{Options, Surroundings};
 use crate::store::Store;
@@ -98,6 +99,12 @@ pub(crate) fn cut_closed<D: Disk>(disk: &D, options: &Options, lsn: Lsn) -> Resu
     if !lsn.0.is_multiple_of(RECORD_ALIGN) {
         return Err(OpenCutError::InsideRecord { lsn });
     }
+    let listing = folder::list(disk).map_err(OpenError::from)?;
+    let first = geometry.first_record(geometry.segment_of(lsn));
+    // What is cut may be damaged. Under the superblock as it is: its next epoch may be the one that the log has records of already.
+    if let Some(found) = newer::look(disk, &now, geometry, &listing, first, false).map_err(OpenError::from)? {
+        return Err(newer::refusal(disk, &now, geometry, found).into());
+    }
     let mut next = now.clone();
     next.promised = now.promised.next_for(now.member);
     next.history.cut(lsn);
@@ -109,7 +116,6 @@ pub(crate) fn cut_closed<D: Disk>(disk: &D, options: &Options, lsn: Lsn) -> Resu
     let extent = if options.mode == OpenMode::Strict { Extent::Whole } else { options.extent };
     // Not in the strict mode: what is torn right at the cut is what goes.
     let below = Options { mode: OpenMode::Tail, extent, ..*options };
-    let listing = folder::list(disk).map_err(OpenError::from)?;
     let flushed = live.flushed(&now.history);
     let verdict = match examine(disk, &next, flushed.min(lsn), geometry, &listing, Place::Own, &below) {
         Ok(examined) => examined.verdict,

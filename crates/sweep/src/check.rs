@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use windlass_log::{Class, Lsn, OpenMode, RecordKind};
+use windlass_log::{Class, Holder, Lsn, OpenMode, RecordKind, Row};
 use windlass_store::disk::testing::{Survive, TestDisk};
-use windlass_store::{Condition, Inspection, OpenError, Opened, Options, Store};
+use windlass_store::{Condition, Inspection, OpenError, Opened, Options, RepairError, RepairOrders, Store};
 
 use crate::lone::{AROUND, Gone, Lone, SEGMENT, founding, options, records};
 use crate::member::number_of;
-use crate::oracle::{Content, Found, Oracle, Seen};
+use crate::oracle::{Content, Entry, Found, Oracle, Seen};
 
 /// How often an image was opened how.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -277,5 +277,57 @@ pub(crate) fn harmed(disk: &TestDisk, oracle: &Oracle, by_file: bool) -> Result<
         Ok(_) => wrong("is opened"),
         Err(error) if is_damage(&error) => Ok(()),
         Err(error) => Err(format!("harmed: {error}")),
+    }
+}
+
+/// What a killed process leaves, and then the superblock's file from before the newest epoch is put back in place: with a record of that epoch that was acknowledged the log opens in no mode. A lone log whose
+/// history is made from its records by order has all of them again.
+pub(crate) fn older(disk: &TestDisk, oracle: &Oracle) -> Result<(), String> {
+    let Some((older, from)) = &oracle.older else { return Ok(()) };
+    let low = oracle.trimmed.1.max(*from);
+    let is_there = |entry: &&Entry| low <= entry.start && entry.start < oracle.acknowledged;
+    if oracle.damaged || oracle.before_cut.is_some() || !oracle.records.iter().any(|entry| is_there(&entry)) {
+        return Ok(());
+    }
+    disk.write_file("superblock", older);
+    let is_told = |error: &OpenError| error.row() == Some(Row::SuperblockOlder);
+    let wrong = |what: &str, found: String| Err(format!("OLDER SUPERBLOCK: from {from}: {what}: {found}"));
+    for mode in [OpenMode::Strict, OpenMode::Tail] {
+        match open(&disk.copied_in_place(), mode) {
+            Err(error) if is_told(&error) => {}
+            opened => return wrong("open", format!("{mode:?}: {:?}", opened.map(|(_, opened)| opened))),
+        }
+    }
+    let verified = Inspection::open(disk.clone(), None).and_then(|mut inspection| inspection.verify());
+    match verified {
+        Err(error) if is_told(&error) => {}
+        verified => return wrong("verify", format!("{verified:?}")),
+    }
+    let repair =
+        |orders: &RepairOrders| Store::repair(disk, &|_| Ok(Some(disk.folder("quarantine"))), orders);
+    let (newest, holder) = match repair(&RepairOrders::default()) {
+        Err(RepairError::SuperblockOlder { newest, holder, .. }) => (newest, holder),
+        repaired => return wrong("repair", format!("{repaired:?}")),
+    };
+    if holder == Holder::Member {
+        return Ok(());
+    }
+    let orders = RepairOrders { accept_epoch: Some(newest), ..RepairOrders::default() };
+    let repaired =
+        repair(&orders).map_err(|error| format!("OLDER SUPERBLOCK: accepting {newest}: {error}"))?;
+    if !repaired.left.is_empty() {
+        // What was trimmed since is missing to the older superblock.
+        return Ok(());
+    }
+    let (store, opened) =
+        open(disk, OpenMode::Tail).map_err(|error| format!("OLDER SUPERBLOCK: accepted: {error}"))?;
+    let found = seen(&store, opened.tail)?;
+    let found: Vec<Lsn> = found.records.iter().map(|found| found.lsn).collect();
+    let low = oracle.trimmed.1;
+    let kept = oracle.records.iter().map(|entry| entry.start);
+    let lost = kept.filter(|lsn| low <= *lsn && *lsn < oracle.acknowledged).find(|lsn| !found.contains(lsn));
+    match lost {
+        None => Ok(()),
+        Some(lsn) => wrong("accepted", format!("LOST: the record at {lsn}")),
     }
 }

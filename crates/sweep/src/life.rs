@@ -264,12 +264,14 @@ impl Life<'_> {
             let Life { oracle, log, random, disk } = self;
             // The process dies, and what it wrote stays in the page cache.
             drop(log);
+            let older = disk.read_file("superblock");
             let later = Options { vouch: Vouch::Later, ..options() };
             let (store, opened) = Store::open(disk.clone(), &AROUND, &later).map_err(gone)?;
             let store = Arc::new(store);
             records(&store, opened.tail).map_err(Gone)?;
             store.vouch().map_err(gone)?;
             oracle.acknowledged = oracle.acknowledged.max(opened.tail);
+            oracle.older = Some((older, opened.tail));
             let store = Arc::into_inner(store).expect("nobody else has it");
             let log = Lone::over(store, opened)?;
             self = Life { oracle, log, random, disk };
@@ -371,8 +373,10 @@ impl Life<'_> {
         self.oracle.before_cut = Some(self.oracle.records.clone());
         self.oracle.records.retain(|entry| entry.start < lsn);
         self.oracle.acknowledged = self.oracle.acknowledged.min(lsn);
+        let older = self.disk.read_file("superblock");
         self.log.cut(lsn)?;
         self.oracle.before_cut = None;
+        self.oracle.older = Some((older, lsn));
         Ok(())
     }
 }

@@ -64,6 +64,7 @@ pub(crate) fn superblock(disk: &TestDisk, oracle: &mut Oracle, mut random: Rando
 struct Member<'o> {
     oracle: &'o mut Oracle,
     store: Arc<Store<TestDisk>>,
+    disk: TestDisk,
     /// The primary's log, on a disk of its own.
     primary: Lone,
     entries: Vec<Entry>,
@@ -76,7 +77,8 @@ struct Member<'o> {
 pub(crate) fn takeover(disk: &TestDisk, oracle: &mut Oracle, random: Random) -> Result<(), Gone> {
     let store = create(disk, oracle)?;
     let primary = Lone::create(&TestDisk::new(), 1)?;
-    let mut member = Member { oracle, store, primary, entries: Vec::new(), tail: Lsn(4096), random };
+    let mut member =
+        Member { oracle, store, disk: disk.clone(), primary, entries: Vec::new(), tail: Lsn(4096), random };
     member.adopt(Lsn(4096))?;
     member.lead(4, 3000)?;
     member.push()?;
@@ -104,7 +106,8 @@ pub(crate) fn takeover(disk: &TestDisk, oracle: &mut Oracle, random: Random) -> 
     assert_eq!((opened.tail, entries.len()), (tail, held), "what had arrived is in the page cache");
     oracle.acknowledged = oracle.acknowledged.max(opened.tail);
     store.begin().map_err(gone)?;
-    let mut member = Member { oracle, store: Arc::new(store), primary, entries, tail: opened.tail, random };
+    let (store, disk, tail) = (Arc::new(store), disk.clone(), opened.tail);
+    let mut member = Member { oracle, store, disk, primary, entries, tail, random };
     member.take_over(5)?;
     member.lead(6, 9000)?;
     member.push_parts()?;
@@ -116,7 +119,8 @@ pub(crate) fn takeover(disk: &TestDisk, oracle: &mut Oracle, random: Random) -> 
 pub(crate) fn reset(disk: &TestDisk, oracle: &mut Oracle, random: Random) -> Result<(), Gone> {
     let store = create(disk, oracle)?;
     let primary = Lone::create(&TestDisk::new(), 1)?;
-    let mut member = Member { oracle, store, primary, entries: Vec::new(), tail: Lsn(4096), random };
+    let mut member =
+        Member { oracle, store, disk: disk.clone(), primary, entries: Vec::new(), tail: Lsn(4096), random };
     member.adopt(Lsn(4096))?;
     member.lead(6, 9000)?;
     member.push()?;
@@ -137,7 +141,8 @@ pub(crate) fn reset(disk: &TestDisk, oracle: &mut Oracle, random: Random) -> Res
 pub(crate) fn repair(disk: &TestDisk, oracle: &mut Oracle, random: Random) -> Result<(), Gone> {
     let store = create(disk, oracle)?;
     let primary = Lone::create(&TestDisk::new(), 1)?;
-    let mut member = Member { oracle, store, primary, entries: Vec::new(), tail: Lsn(4096), random };
+    let mut member =
+        Member { oracle, store, disk: disk.clone(), primary, entries: Vec::new(), tail: Lsn(4096), random };
     member.adopt(Lsn(4096))?;
     member.lead(22, 9000)?;
     member.push()?;
@@ -146,7 +151,7 @@ pub(crate) fn repair(disk: &TestDisk, oracle: &mut Oracle, random: Random) -> Re
     member.push()?;
     member.flush()?;
     member.note_mark()?;
-    let Member { oracle, store, primary, entries, tail, mut random } = member;
+    let Member { oracle, store, primary, entries, tail, mut random, .. } = member;
     let closed = random.below(2) == 0;
     if closed {
         store.close(tail).map_err(gone)?;
@@ -159,7 +164,8 @@ pub(crate) fn repair(disk: &TestDisk, oracle: &mut Oracle, random: Random) -> Re
     let (store, opened) = Store::open(disk.clone(), &AROUND, &options()).map_err(gone)?;
     assert!(opened.tail <= lost, "damaged at {lost}: {opened:?}");
     store.begin().map_err(gone)?;
-    let mut member = Member { oracle, store: Arc::new(store), primary, entries, tail: opened.tail, random };
+    let (store, disk, tail) = (Arc::new(store), disk.clone(), opened.tail);
+    let mut member = Member { oracle, store, disk, primary, entries, tail, random };
     // As the engine does it: what lies behind the damage is cut away, valid or not, and had again.
     member.store.cut_with(opened.tail, |_| {}).map_err(gone)?;
     member.push_parts()?;
@@ -234,9 +240,11 @@ impl Member<'_> {
     fn adopt(&mut self, cut: Lsn) -> Result<(), Gone> {
         let superblock = self.primary.store.superblock();
         let (history, epoch): (_, Epoch) = (superblock.history, superblock.promised);
+        let older = self.disk.read_file("superblock");
         self.store.update(|superblock| superblock.promised = epoch).map_err(gone)?;
         self.oracle.promised = epoch;
         self.store.cut(cut, history, epoch).map_err(gone)?;
+        self.oracle.older = Some((older, cut));
         self.tail = self.tail.min(cut);
         Ok(())
     }

@@ -94,6 +94,8 @@ pub(crate) struct Oracle {
     pub(crate) damaged: bool,
     /// What a member has answered for, also where damage has taken it since.
     pub(crate) answered: Lsn,
+    /// The superblock's file as it was before the newest epoch, with its live mark, and where that epoch begins.
+    pub(crate) older: Option<(Vec<u8>, Lsn)>,
     /// The next record's number.
     pub(crate) next: u32,
 }

@@ -280,10 +280,14 @@ impl Sweep<'_> {
         if kind == Kind::Killed {
             let (harmed, by_file) = (before.copied_in_place(), random.below(2) == 0);
             let harmed = catch_unwind(AssertUnwindSafe(|| check::harmed(&harmed, oracle, by_file)));
-            match harmed {
-                Ok(Ok(())) => {}
-                Ok(Err(wrong)) => self.wrong(round, step, kind, wrong),
-                Err(panic) => self.wrong(round, step, kind, format!("PANIC {}", text(&*panic))),
+            let older = before.copied_in_place();
+            let older = catch_unwind(AssertUnwindSafe(|| check::older(&older, oracle)));
+            for harmed in [harmed, older] {
+                match harmed {
+                    Ok(Ok(())) => {}
+                    Ok(Err(wrong)) => self.wrong(round, step, kind, wrong),
+                    Err(panic) => self.wrong(round, step, kind, format!("PANIC {}", text(&*panic))),
+                }
             }
         }
         // Recovery is crashed too: at each of its steps where that is the round's matter, at one elsewhere.

@@ -6,7 +6,9 @@ use std::fmt;
 use std::path::Path;
 
 use windlass::store::disk::Errno;
-use windlass::store::{CreateError as StoreCreateError, DiskCall, DiskError, OpenError as StoreOpenError};
+use windlass::store::{
+    CreateError as StoreCreateError, DiskCall, DiskError, Holder, OpenError as StoreOpenError,
+};
 use windlass::{
     Class, CreateError, Lsn, OpenError, OpenMode, OpenTruncatedError, ReadError, ReadOnly, TruncateError,
 };
@@ -146,6 +148,17 @@ pub(super) fn open_store(folder: &Path, error: &StoreOpenError) -> Failure {
                 file.display()
             ),
         ),
+        StoreOpenError::SuperblockOlder { superblock, file, offset, lsn, epoch, promised, holder } => {
+            let place = place(file, *offset, *lsn, &format_args!("a whole record of epoch {epoch}"));
+            Failure::new(
+                Status::Damage,
+                format_args!(
+                    "damage in {}: it is older than the log: it has promised no epoch above {promised}, and there is in {place}; put back the superblock that belongs to the log{}",
+                    superblock.display(),
+                    older_remedy(*holder)
+                ),
+            )
+        }
         StoreOpenError::InUse { .. }
         | StoreOpenError::SuperblockMissing { .. }
         | StoreOpenError::NoLog { .. }
@@ -161,6 +174,20 @@ pub(super) fn open_store(folder: &Path, error: &StoreOpenError) -> Failure {
     }
 }
 
+/// What to do about a superblock that is older than the log, where the one that belongs to it is gone.
+pub(super) fn older_remedy(holder: Holder) -> &'static str {
+    match holder {
+        Holder::Lone => {
+            "; or have the log's history made from its records, which `windlass log repair --dry-run` shows and `windlass log repair --accept-epoch` does, or read \
+             what is readable into a new log with `windlass log salvage`"
+        }
+        Holder::Member => {
+            "; what this member had promised since is forgotten, so it must not vote: where a majority of the group runs without it nothing is to be restored, and a new member with \
+             an empty folder takes its place (`windlass group replace`)"
+        }
+    }
+}
+
 pub(crate) fn open_status(error: &StoreOpenError) -> Status {
     match error {
         StoreOpenError::InUse { .. } => Status::InUse,
@@ -173,6 +200,7 @@ pub(crate) fn open_status(error: &StoreOpenError) -> Status {
         | StoreOpenError::SegmentHeader { .. }
         | StoreOpenError::SegmentMissing { .. }
         | StoreOpenError::Superblock { .. }
+        | StoreOpenError::SuperblockOlder { .. }
         | StoreOpenError::SuperblockMissing { .. } => Status::Damage,
         StoreOpenError::NoLog { .. }
         | StoreOpenError::Filesystem { .. }
@@ -231,6 +259,11 @@ pub(super) fn read(folder: &Path, error: &ReadError) -> Failure {
             torn(&place(file, *offset, *lsn, what), durable(folder))
         }
         ReadError::Damaged { file, offset, lsn, what } => {
+            // What is to be done about a superblock that is older than the log is another matter.
+            let judged = ReadOnly::open(folder, OpenMode::Tail).and_then(|log| log.verify());
+            if let Err(error @ StoreOpenError::SuperblockOlder { .. }) = &judged {
+                return open_store(folder, error);
+            }
             damage(&place(file, *offset, *lsn, what), *offset, durable(folder), Class::Damage)
         }
         ReadError::Io { .. } => Failure::new(Status::System, error),

@@ -118,7 +118,12 @@ pub(super) fn verify(folder: &Path, mode: OpenMode, json: bool) -> Result<(), Fa
         Err(error) => {
             let failure = errors::open_store(folder, &error);
             if json && failure.status == Status::Damage {
-                let verdict = "a file is damaged as a whole, or missing";
+                let is_older = error.row() == Some(Row::SuperblockOlder);
+                let verdict = if is_older {
+                    words(Row::SuperblockOlder)
+                } else {
+                    "a file is damaged as a whole, or missing"
+                };
                 output.json(&FileDamage { result: "damaged", verdict, reason: &failure.message })?;
                 output.flush()?;
             }
@@ -175,6 +180,9 @@ fn words(row: Row) -> &'static str {
         Row::OtherLog => "it is another log",
         Row::FolderCopied => "it is a copy of a member's folder",
         Row::SegmentMisfit => "a segment's file has a wrong length or name",
+        Row::SuperblockOlder => {
+            "the superblock is older than the log: there are records of epochs that it never promised"
+        }
         Row::OlderSegmentMissing => "a segment is missing",
         Row::OlderSegmentDamaged => "a segment has lost its header",
         Row::OlderSegmentForeign => "a segment belongs to another log or a later version",

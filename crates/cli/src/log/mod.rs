@@ -145,6 +145,10 @@ enum Command {
         /// A damaged range to give up, once for each; all of them, or nothing is given up
         #[arg(long, value_name = "START..END", value_parser = repair::range)]
         give_up: Vec<std::ops::Range<u64>>,
+        /// Where the superblock is older than the log, as one that was put back: make its history from the log's records, whose newest
+        /// epoch, as --dry-run prints it, is this
+        #[arg(long, value_name = "EPOCH", value_parser = repair::epoch)]
+        accept_epoch: Option<windlass::Epoch>,
         /// Where to keep what is taken out; default the folder `quarantine` inside the log's. The next repair after one that was cut
         /// short has to be given the same
         #[arg(long, value_name = "FOLDER")]
@@ -269,8 +273,16 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
         Command::Info { folder } => inspect::info(&folder, json),
         Command::Verify { folder, mode } => inspect::verify(&folder, mode.into(), json),
         Command::Trim { folder, before, open } => cut::trim(&folder, open.options(), before, json),
-        Command::Repair { folder, dry_run, give_up, quarantine, any_filesystem } => {
-            repair::repair(&repair::Repair { folder, dry_run, give_up, quarantine, any_filesystem, json })
+        Command::Repair { folder, dry_run, give_up, accept_epoch, quarantine, any_filesystem } => {
+            repair::repair(&repair::Repair {
+                folder,
+                dry_run,
+                give_up,
+                accept_epoch,
+                quarantine,
+                any_filesystem,
+                json,
+            })
         }
         Command::Salvage { folder, to, any_filesystem } => {
             repair::salvage(&folder, &to, any_filesystem, json)

@@ -7,10 +7,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::Serialize;
 use windlass::store::disk::{Errno, RealDisk};
 use windlass::store::{
-    CreateError as StoreCreateError, DiskCall, DiskError, Finding, Make, RepairError, RepairOrders, Repaired,
-    Store, UnsafeFilesystem,
+    CreateError as StoreCreateError, DiskCall, DiskError, Finding, Holder, Make, RepairError, RepairOrders,
+    Repaired, Store, UnsafeFilesystem,
 };
-use windlass::{CreateError, Lsn, Options, SalvageError, Salvaged};
+use windlass::{CreateError, Epoch, Lsn, MemberId, Options, SalvageError, Salvaged};
 
 use super::errors;
 use super::output::Output;
@@ -39,12 +39,22 @@ pub(super) fn range(text: &str) -> Result<Range<u64>, &'static str> {
     if start < end { Ok(start..end) } else { Err(rule) }
 }
 
+/// An epoch as it is printed: `e12.m3`.
+pub(super) fn epoch(text: &str) -> Result<Epoch, &'static str> {
+    let rule = "must be an epoch as a dry run prints it, such as e12.m0";
+    let (counter, member) = text.strip_prefix('e').and_then(|rest| rest.split_once(".m")).ok_or(rule)?;
+    let (counter, member): (u64, u8) =
+        (counter.parse().map_err(|_| rule)?, member.parse().map_err(|_| rule)?);
+    if counter > 0 && counter < 1 << 56 { Ok(Epoch::new(counter, MemberId(member))) } else { Err(rule) }
+}
+
 /// What to repair, and how far.
 #[derive(Debug)]
 pub(super) struct Repair {
     pub(super) folder: PathBuf,
     pub(super) dry_run: bool,
     pub(super) give_up: Vec<Range<u64>>,
+    pub(super) accept_epoch: Option<Epoch>,
     pub(super) quarantine: Option<PathBuf>,
     pub(super) any_filesystem: bool,
     pub(super) json: bool,
@@ -94,6 +104,13 @@ fn finding(finding: &Finding) -> JsonFinding {
             "superblock_copy",
             format!(
                 "copy {copy} of the superblock is damaged or older, and is written again from the other one"
+            ),
+            None,
+        ),
+        Finding::SuperblockOlder { promised, lsn, newest } => (
+            "superblock_older",
+            format!(
+                "the superblock is older than the log: it has promised no epoch above {promised}, and from LSN {lsn} on there are records up to epoch {newest}; the rest is judged with these"
             ),
             None,
         ),
@@ -158,6 +175,7 @@ pub(super) fn repair(repair: &Repair) -> Result<(), Failure> {
     let orders = RepairOrders {
         dry_run: repair.dry_run,
         give_up: repair.give_up.iter().map(|range| Lsn(range.start)..Lsn(range.end)).collect(),
+        accept_epoch: repair.accept_epoch,
         unsafe_filesystem: if repair.any_filesystem {
             UnsafeFilesystem::Use
         } else {
@@ -231,6 +249,23 @@ fn end(repair: &Repair, repaired: &Repaired) -> Result<(), Failure> {
         );
         return Err(Failure::new(Status::Damage, what));
     }
+    let newest = repaired.findings.iter().find_map(|found| match found {
+        Finding::SuperblockOlder { newest, .. } => Some(*newest),
+        Finding::Interrupted
+        | Finding::SuperblockCopy { .. }
+        | Finding::SegmentHeader { .. }
+        | Finding::Misfit { .. }
+        | Finding::Unreadable { .. }
+        | Finding::NoFile { .. }
+        | Finding::Foreign { .. }
+        | Finding::Torn { .. }
+        | Finding::Damaged(_) => None,
+    });
+    // Else it was accepted.
+    if let Some(newest) = newest.filter(|_| repair.dry_run) {
+        let holder = repaired.holder;
+        return Err(older(&repair.folder, newest, holder));
+    }
     if !repaired.left.is_empty() {
         let is_member = repaired.holder == windlass::store::Holder::Member;
         let remedy = if is_member {
@@ -259,15 +294,32 @@ fn end(repair: &Repair, repaired: &Repaired) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A superblock that is older than the log.
+fn older(folder: &Path, newest: Epoch, holder: Holder) -> Failure {
+    let remedy = match holder {
+        Holder::Lone => format!(
+            "put back the superblock that belongs to the log; or have the log's history made from its records, which have all that was appended since, unless it was cut: `windlass log repair {} \
+             --accept-epoch {newest}`; or read what is readable into a new log with `windlass log salvage`",
+            folder.display()
+        ),
+        Holder::Member => {
+            format!("put back the superblock that belongs to the log{}", errors::older_remedy(holder))
+        }
+    };
+    Failure::new(Status::Damage, format_args!("the superblock is older than the log; {remedy}"))
+}
+
 fn failure(folder: &Path, error: &RepairError) -> Failure {
     match error {
         RepairError::Open(error) => errors::open_store(folder, error),
+        RepairError::SuperblockOlder { newest, holder, .. } => older(folder, *newest, *holder),
         RepairError::Unfit { .. } | RepairError::TooMuch { .. } | RepairError::InTheWay { .. } => {
             Failure::new(Status::Damage, error)
         }
-        RepairError::NotDamaged { .. } | RepairError::Member | RepairError::Note { .. } => {
-            Failure::new(Status::Refused, error)
-        }
+        RepairError::NotDamaged { .. }
+        | RepairError::NotNewest { .. }
+        | RepairError::Member
+        | RepairError::Note { .. } => Failure::new(Status::Refused, error),
         RepairError::History(_) | RepairError::Encode(_) | RepairError::Disk(_) => {
             Failure::new(Status::System, error)
         }
@@ -318,7 +370,7 @@ pub(super) fn salvage(folder: &Path, to: &Path, any_filesystem: bool, json: bool
     })?;
     print_salvaged(&salvaged, to, json)?;
     if salvaged.is_guessed {
-        let what = "the superblock is lost: log and epochs are what segments and records say of themselves, so that what had been trimmed or cut may be among what was salvaged, and \
+        let what = "the superblock is lost or older than the log: log and epochs are what segments and records say of themselves, so that what had been trimmed or cut may be among what was salvaged, and \
                     what was lost at the end is not known";
         return Err(Failure::new(Status::Damage, what));
     }

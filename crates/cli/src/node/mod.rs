@@ -236,7 +236,12 @@ fn failure(error: &windlass::NodeError, args: &Args, folder: &Path) -> Failure {
         }
     };
     let file = args.config.display();
-    let hint = if let E::Open(StoreError::SuperblockMissing { .. } | StoreError::Superblock { .. }) = error {
+    let hint = if let E::Open(
+        StoreError::SuperblockMissing { .. }
+        | StoreError::Superblock { .. }
+        | StoreError::SuperblockOlder { .. },
+    ) = error
+    {
         // What it had promised is gone with it.
         format!(
             "; where a majority of the group runs without m{number}, nothing is to be restored: a new member takes its place (`windlass group --config {file} \

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  folder, superblock, files, the scan's stop, marks ──▶ Facts ──▶ Row (D-1 …) ──▶ Action
-//!  closed cleanly? a copy? lone or a member?         ──▶ Going ──▶ Onward (D-26 …): what is written before the log goes on
+//!  closed cleanly? a copy? lone or a member?         ──▶ Going ──▶ Onward (D-27 …): what is written before the log goes on
 //! ```
 //!
 //! The table lies in [`table`] and nowhere else: whoever opens a log gathers facts and asks. Each row is a conjunction of conditions, and its words in DESIGN.md are
@@ -120,6 +120,8 @@ pub struct Facts {
     pub place: Place,
     /// Whether something that has a segment's name is no plain file, or of a wrong length or at a place that is no segment's.
     pub misfit: bool,
+    /// Whether a whole record of this log, in its own place, is of an epoch above the superblock's promise: [`newer`](crate::newer).
+    pub newer: bool,
     /// Segments that are not read.
     pub older: Older,
     /// What stands where the whole records end.
@@ -141,6 +143,7 @@ impl Facts {
         holder: Holder::Lone,
         place: Place::Own,
         misfit: false,
+        newer: false,
         older: Older::Whole,
         found: Found::Blank,
         flushed: false,
@@ -202,6 +205,8 @@ pub enum Row {
     FolderCopied,
     /// A segment's file has a wrong length or name.
     SegmentMisfit,
+    /// The log has records of an epoch above the superblock's promise, which is durable before the first of them is written: the superblock is from before.
+    SuperblockOlder,
     /// A segment that the verdict did not look into is gone.
     OlderSegmentMissing,
     /// A segment that the verdict did not look into has lost its header.
@@ -279,6 +284,7 @@ impl Row {
             Row::SuperblockMissing
             | Row::SuperblockDamaged
             | Row::SegmentMisfit
+            | Row::SuperblockOlder
             | Row::OlderSegmentMissing
             | Row::OlderSegmentDamaged
             | Row::ChainBroken
@@ -327,7 +333,7 @@ impl Row {
     }
 
     /// Whether the damage is one of the log's bytes, which a group's other members hold too. What a superblock says (its promise, its history, how far it
-    /// answered for) nobody else has; a log behind its clean mark means a superblock that is older than the log; and where something has been at the files it is for
+    /// answered for) nobody else has; records above the promise, or behind the clean mark, mean a superblock that is older than the log; and where something has been at the files it is for
     /// whoever operates the member to take it away.
     fn peers_have_it(self) -> bool {
         matches!(

@@ -13,9 +13,11 @@ pub(super) enum Condition {
     CopyRefused(bool),
     /// There is, or is no, segment file that is none.
     Misfit(bool),
+    /// There is, or is no, whole record of an epoch above the promise.
+    Newer(bool),
     /// The segments that are not read are so.
     Older(Older),
-    /// The superblock is usable, the folder is no copy that must not be opened, the files fit and older segments are whole.
+    /// The superblock is usable and not older than the log, the folder is no copy that must not be opened, the files fit and older segments are whole.
     Log,
     /// One of these stands at the stop.
     Found(&'static [Found]),
@@ -53,8 +55,10 @@ const ANY: Condition = Condition::Found(&[
 ]);
 
 /// The decision table. A row's label is its number here, from 1.
-pub(super) const TABLE: [Rule; 25] = {
-    use Condition::{Behind, BeyondMark, CopyRefused, Flushed, Log, Marked, Misfit, Missed, Older as Old};
+pub(super) const TABLE: [Rule; 26] = {
+    use Condition::{
+        Behind, BeyondMark, CopyRefused, Flushed, Log, Marked, Misfit, Missed, Newer, Older as Old,
+    };
     use Condition::{Found as Stop, Superblocks as Super};
     [
         rule(Row::NoLog, &[Super(Superblocks::Absent)]),
@@ -65,16 +69,38 @@ pub(super) const TABLE: [Rule; 25] = {
         rule(Row::FolderCopied, &[Super(Superblocks::Usable), CopyRefused(true)]),
         rule(Row::SegmentMisfit, &[Super(Superblocks::Usable), CopyRefused(false), Misfit(true)]),
         rule(
+            Row::SuperblockOlder,
+            &[Super(Superblocks::Usable), CopyRefused(false), Misfit(false), Newer(true)],
+        ),
+        rule(
             Row::OlderSegmentMissing,
-            &[Super(Superblocks::Usable), CopyRefused(false), Misfit(false), Old(Older::Missing)],
+            &[
+                Super(Superblocks::Usable),
+                CopyRefused(false),
+                Misfit(false),
+                Newer(false),
+                Old(Older::Missing),
+            ],
         ),
         rule(
             Row::OlderSegmentDamaged,
-            &[Super(Superblocks::Usable), CopyRefused(false), Misfit(false), Old(Older::BadHeader)],
+            &[
+                Super(Superblocks::Usable),
+                CopyRefused(false),
+                Misfit(false),
+                Newer(false),
+                Old(Older::BadHeader),
+            ],
         ),
         rule(
             Row::OlderSegmentForeign,
-            &[Super(Superblocks::Usable), CopyRefused(false), Misfit(false), Old(Older::Foreign)],
+            &[
+                Super(Superblocks::Usable),
+                CopyRefused(false),
+                Misfit(false),
+                Newer(false),
+                Old(Older::Foreign),
+            ],
         ),
         rule(Row::ForeignSegment, &[Log, Stop(&[Found::ForeignSegment])]),
         rule(Row::LaterVersion, &[Log, Stop(&[Found::LaterRecord])]),
@@ -138,11 +164,13 @@ impl Condition {
             Condition::Superblocks(superblocks) => facts.superblocks == superblocks,
             Condition::CopyRefused(refused) => copy_refused == refused,
             Condition::Misfit(misfit) => facts.misfit == misfit,
+            Condition::Newer(newer) => facts.newer == newer,
             Condition::Older(older) => facts.older == older,
             Condition::Log => {
                 facts.superblocks == Superblocks::Usable
                     && !copy_refused
                     && !facts.misfit
+                    && !facts.newer
                     && facts.older == Older::Whole
             }
             Condition::Found(any) => any.contains(&facts.found),
@@ -175,6 +203,7 @@ impl Condition {
             Condition::Misfit(true) => {
                 "what has a segment's name is no plain file, or of a wrong length or place"
             }
+            Condition::Newer(true) => "a whole record of an epoch above the superblock's promise",
             Condition::Older(Older::Missing) => "a segment that is not read is missing",
             Condition::Older(Older::BadHeader) => "a segment that is not read has a damaged header",
             Condition::Older(Older::Foreign) => {
@@ -183,6 +212,7 @@ impl Condition {
             Condition::Superblocks(Superblocks::Usable)
             | Condition::CopyRefused(false)
             | Condition::Misfit(false)
+            | Condition::Newer(false)
             | Condition::Older(Older::Whole)
             | Condition::Log => return None,
             Condition::Found(any) => return Some(found_words(any)),
@@ -228,7 +258,7 @@ fn found_words(any: &[Found]) -> String {
 impl Row {
     /// Every row, in the table's order.
     #[must_use]
-    pub fn all() -> [Row; 25] {
+    pub fn all() -> [Row; 26] {
         TABLE.map(|rule| rule.row)
     }
 

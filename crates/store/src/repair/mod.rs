@@ -10,6 +10,7 @@
 //! Invariants:
 //!
 //! * nothing is changed in the log before what was there is durable in the quarantine, with a note that says what it is (kind 3);
+//! * a superblock that is older than the log is written anew by an order alone that names the log's newest epoch, and a member's never;
 //! * nothing that was on the medium is given up but by an order that names its range;
 //! * a crash at any call leaves the log as it was, or repaired, or in between with `orders.begun` in the quarantine, from which the next repair goes on to the same end,
 //!   but where the log was opened or cut meanwhile: orders from before are void then.
@@ -23,8 +24,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use windlass_log::{
-    Geometry, HistoryError, Holder, Lsn, Row, SEGMENT_HEADER_BYTES, SEGMENT_START_BYTES, SegmentHeaderError,
-    StopReason, Superblock, SuperblockEncodeError,
+    Epoch, Geometry, HistoryError, Holder, Lsn, Row, SEGMENT_HEADER_BYTES, SEGMENT_START_BYTES,
+    SegmentHeaderError, StopReason, Superblock, SuperblockEncodeError,
 };
 
 pub use self::survey::Tally;
@@ -38,7 +39,8 @@ use crate::examine::{Identified, holder_of, identify_forgiving};
 use crate::folder;
 use crate::image::{Forgiving, Unreadable};
 use crate::names;
-use crate::open::{BadHeader, OpenError, destroy_torn};
+use crate::newer;
+use crate::open::{BadHeader, OpenError, destroy_torn, older_remedy};
 use crate::open_cut::{OpenCutError, cut_closed};
 use crate::open_damaged::is_mendable;
 use crate::options::{Options, UnsafeFilesystem};
@@ -53,6 +55,8 @@ pub struct RepairOrders {
     pub dry_run: bool,
     /// The damaged ranges to give up, each as a repair has named it. Only all of them, or none.
     pub give_up: Vec<Range<Lsn>>,
+    /// Of a lone log whose superblock is older than the log: make its history from the records, whose newest epoch, as a repair has named it, is this.
+    pub accept_epoch: Option<Epoch>,
     /// See [`UnsafeFilesystem`].
     pub unsafe_filesystem: UnsafeFilesystem,
     /// What time it is, in seconds since 1970, for the note.
@@ -68,6 +72,15 @@ pub enum Finding {
     SuperblockCopy {
         /// 0 or 1.
         copy: usize,
+    },
+    /// The superblock is older than the log: records are of epochs above its promise. Everything else is looked at as if it had their epochs.
+    SuperblockOlder {
+        /// What it has promised.
+        promised: Epoch,
+        /// Where the first epoch above begins.
+        lsn: Lsn,
+        /// The newest epoch of the log's records, which an order has to name.
+        newest: Epoch,
     },
     /// A segment's header is damaged; everything in it is known, so it is written again.
     SegmentHeader {
@@ -144,6 +157,7 @@ impl Repaired {
             Finding::NoFile { file } | Finding::Foreign { file, .. } => Some(file.as_path()),
             Finding::Interrupted
             | Finding::SuperblockCopy { .. }
+            | Finding::SuperblockOlder { .. }
             | Finding::SegmentHeader { .. }
             | Finding::Misfit { .. }
             | Finding::Unreadable { .. }
@@ -168,6 +182,27 @@ pub enum RepairError {
         row: Row,
         /// Where.
         lsn: Lsn,
+    },
+    /// The superblock is older than the log, and no order names the log's newest epoch. Put back the superblock that belongs to the log. Of a lone log the history is made again from its records where the order
+    /// names that epoch; a member's promise nobody else has: a new member with an empty folder takes its place. Nothing was changed.
+    #[error(
+        "the superblock is older than the log: it has promised no epoch above {promised}, and the log has records up to epoch {newest}; {}", older_remedy(*holder)
+    )]
+    SuperblockOlder {
+        /// What the superblock has promised.
+        promised: Epoch,
+        /// The newest epoch of the log's records.
+        newest: Epoch,
+        /// Whose log it is.
+        holder: Holder,
+    },
+    /// The epoch to be accepted is not the newest of the log's records: a dry run names it. Nothing was changed.
+    #[error(
+        "epoch {epoch} was to be accepted, and is not the newest of the log's records above the superblock's promise: a dry run names it"
+    )]
+    NotNewest {
+        /// The epoch ordered.
+        epoch: Epoch,
     },
     /// Too much is damaged to be listed: salvage what is readable.
     #[error("more than {ranges} ranges are damaged: salvage what is readable")]
@@ -263,6 +298,8 @@ impl<D: Disk> Store<D> {
 
 /// What is to be done beside what the report says.
 struct Plan {
+    /// The superblock that the log needs, where the one that is there is older: all else is planned under it.
+    accepted: Option<Superblock>,
     copies: Vec<usize>,
     headers: BTreeSet<u64>,
     /// By the LSN in their names, with their lengths.
@@ -273,8 +310,8 @@ struct Plan {
 
 fn look<D: Disk>(disk: &D, quarantine: &Option<D>) -> Result<(Repaired, Plan), RepairError> {
     let Identified { now, geometry, copies, live, .. } = identify_forgiving(disk, Access::Read)?;
-    let live = live.flushed(&now.history);
     let listing = folder::list(disk)?;
+    let accepted = newer::accepted(disk, &now, geometry, &listing)??;
     let file_at = |base: Lsn| disk.path().join(names::segment_at(base));
     let mut findings = Vec::new();
     if let Some(quarantine) = quarantine
@@ -284,6 +321,13 @@ fn look<D: Disk>(disk: &D, quarantine: &Option<D>) -> Result<(Repaired, Plan), R
     }
     let copies = copies.to_mend(&now);
     findings.extend(copies.iter().map(|copy| Finding::SuperblockCopy { copy: *copy }));
+    findings.extend(accepted.as_ref().map(|accepted| {
+        let lsn = accepted.history.entries().iter().find(|entry| entry.epoch > now.promised);
+        let lsn = lsn.expect("what is accepted is above the promise").start;
+        Finding::SuperblockOlder { promised: now.promised, lsn, newest: accepted.promised }
+    }));
+    let now = accepted.clone().unwrap_or(now);
+    let live = live.flushed(&now.history);
     findings.extend(listing.no_files.iter().map(|base| Finding::NoFile { file: file_at(*base) }));
     let mut image = Mended::new(disk, geometry, now.log_id, &listing);
     let mut misfits = BTreeMap::new();
@@ -339,7 +383,7 @@ fn look<D: Disk>(disk: &D, quarantine: &Option<D>) -> Result<(Repaired, Plan), R
         left,
         quarantined: Vec::new(),
     };
-    Ok((repaired, Plan { copies, headers, misfits, unreadable, survey }))
+    Ok((repaired, Plan { accepted, copies, headers, misfits, unreadable, survey }))
 }
 
 /// The parts of a range in one segment each.
@@ -373,8 +417,13 @@ fn repair_locked<D: Disk>(
 ) -> Result<Repaired, RepairError> {
     let before = quarantine(Make::Never)?;
     let gone_on = before.as_ref().map(|folder| go_on(disk, folder, orders)).transpose()?.unwrap_or_default();
-    let (mut repaired, plan) = look(disk, &before)?;
+    let (mut repaired, mut plan) = look(disk, &before)?;
     let now = identify_forgiving(disk, Access::Read)?.now;
+    if let Some(epoch) = orders.accept_epoch.filter(|epoch| *epoch > now.promised)
+        && plan.accepted.as_ref().is_none_or(|accepted| accepted.promised != epoch)
+    {
+        return Err(RepairError::NotNewest { epoch });
+    }
     let is_member = repaired.holder == Holder::Member;
     if is_member && !orders.give_up.is_empty() {
         return Err(RepairError::Member);
@@ -389,6 +438,18 @@ fn repair_locked<D: Disk>(
     if let Some(file) = repaired.in_the_way().next() {
         let (file, count) = (file.to_path_buf(), repaired.in_the_way().count());
         return Err(RepairError::InTheWay { file, count });
+    }
+    if let Some(accepted) = plan.accepted.take() {
+        let (promised, newest, holder) = (now.promised, accepted.promised, repaired.holder);
+        if holder == Holder::Member || orders.accept_epoch != Some(newest) {
+            return Err(RepairError::SuperblockOlder { promised, newest, holder });
+        }
+        let quarantined = accept(disk, quarantine, orders, &accepted)?;
+        let after = repair_locked(disk, quarantine, orders)?;
+        let findings = repaired.findings;
+        let quarantined = quarantined.into_iter().chain(after.quarantined).collect();
+        let given_up = gone_on.into_iter().chain(after.given_up).collect();
+        return Ok(Repaired { findings, quarantined, given_up, ..after });
     }
     let gives_up =
         !repaired.left.is_empty() && repaired.left.iter().all(|range| orders.give_up.contains(range));
@@ -412,6 +473,30 @@ fn repair_locked<D: Disk>(
     let (after, _) = look(disk, &None)?;
     repaired = Repaired { given_up, left: after.left, kept: after.kept, tail: after.tail, ..repaired };
     Ok(repaired)
+}
+
+/// Writes the superblock that the log needs over both copies of one that is older than the log. Done again by the same orders where it was cut short.
+fn accept<D: Disk>(
+    disk: &D,
+    quarantine: QuarantinePlace<'_, D>,
+    orders: &RepairOrders,
+    accepted: &Superblock,
+) -> Result<Vec<String>, RepairError> {
+    let Identified { now, file, copies, .. } = identify_forgiving(disk, Access::ReadWrite)?;
+    let folder = quarantine(Make::IfAbsent)?.expect("a folder that was to be made is there");
+    let mut kept = Quarantine::new(disk, folder, orders.at_s)?;
+    for copy in [0, superblock::COPY_BYTES] {
+        let why = "a superblock older than the log, before its history was made from the log's records";
+        kept.range(names::SUPERBLOCK, copy, superblock::COPY_BYTES, None, why)?;
+    }
+    let quarantined = kept.begin(&Fill::new(now.log_id, now.generation))?;
+    // The first copy touched is never the only whole one.
+    for copy in copies.to_mend(&now) {
+        superblock::mend_whole(disk, &file, copy, &now.encode()?)?;
+    }
+    superblock::write_both(disk, &file, &accepted.encode()?)?;
+    kept.done()?;
+    Ok(quarantined)
 }
 
 impl Plan {

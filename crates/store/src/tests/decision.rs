@@ -195,6 +195,7 @@ fn case(row: Row) -> Case {
             case.edit(&segment(0), |bytes| bytes.truncate(bytes.len() - 4096));
             case
         }
+        Row::SuperblockOlder => older_superblock(),
         Row::OlderSegmentMissing => {
             let (case, _) = closed(150);
             fs::remove_file(case.path(&segment(0))).unwrap();
@@ -275,6 +276,19 @@ fn case(row: Row) -> Case {
             case.with_member(starts[19].0 + 8192)
         }
     }
+}
+
+/// Killed, and gone on in a new epoch; then the superblock from before, with its live mark, is put back in place.
+fn older_superblock() -> Case {
+    let (case, _) = crashed(20);
+    let before = fs::read(case.path("superblock")).unwrap();
+    let mut log = TestLog::open(disk(case.folder.path())).unwrap();
+    for _ in 0..3 {
+        log.append(&[2; 1000]).unwrap();
+    }
+    log.close().unwrap();
+    fs::write(case.path("superblock"), before).unwrap();
+    case
 }
 
 /// A record of a kind to come at the end of a log.
@@ -361,24 +375,25 @@ rows! {
     d_5_not_the_log_asked_for: OtherLog,
     d_6_a_copy_of_a_members_folder: FolderCopied,
     d_7_a_segment_file_that_was_cut_short: SegmentMisfit,
-    d_8_an_older_segment_is_missing: OlderSegmentMissing,
-    d_9_an_older_segment_has_lost_its_header: OlderSegmentDamaged,
-    d_10_an_older_segment_belongs_elsewhere: OlderSegmentForeign,
-    d_11_a_segment_that_belongs_elsewhere: ForeignSegment,
-    d_12_a_record_of_a_later_version: LaterVersion,
-    d_13_a_segment_that_follows_other_records: ChainBroken,
-    d_14_a_history_that_does_not_reach_back: HistoryGap,
-    d_15_no_history_though_there_was_a_log: HistoryLost,
-    d_16_a_member_that_nobody_has_led: NeverLed,
-    d_17_a_flushed_record_is_damaged: RecordDamaged,
-    d_18_a_segment_with_flushed_records_is_gone: SegmentLost,
-    d_19_records_behind_the_clean_mark: PastCleanMark,
-    d_20_closed_cleanly: CleanEnd,
-    d_21_a_crash_between_records: EndBlank,
-    d_22_a_crash_before_leftovers: EndLeftover,
-    d_23_a_torn_last_record: TornTail,
-    d_24_records_behind_a_hole: HoleBehind,
-    d_25_a_members_log_ends_below_what_it_may_have_acknowledged: EndMissed,
+    d_8_a_superblock_that_is_older_than_the_log: SuperblockOlder,
+    d_9_an_older_segment_is_missing: OlderSegmentMissing,
+    d_10_an_older_segment_has_lost_its_header: OlderSegmentDamaged,
+    d_11_an_older_segment_belongs_elsewhere: OlderSegmentForeign,
+    d_12_a_segment_that_belongs_elsewhere: ForeignSegment,
+    d_13_a_record_of_a_later_version: LaterVersion,
+    d_14_a_segment_that_follows_other_records: ChainBroken,
+    d_15_a_history_that_does_not_reach_back: HistoryGap,
+    d_16_no_history_though_there_was_a_log: HistoryLost,
+    d_17_a_member_that_nobody_has_led: NeverLed,
+    d_18_a_flushed_record_is_damaged: RecordDamaged,
+    d_19_a_segment_with_flushed_records_is_gone: SegmentLost,
+    d_20_records_behind_the_clean_mark: PastCleanMark,
+    d_21_closed_cleanly: CleanEnd,
+    d_22_a_crash_between_records: EndBlank,
+    d_23_a_crash_before_leftovers: EndLeftover,
+    d_24_a_torn_last_record: TornTail,
+    d_25_records_behind_a_hole: HoleBehind,
+    d_26_a_members_log_ends_below_what_it_may_have_acknowledged: EndMissed,
 }
 
 #[test]

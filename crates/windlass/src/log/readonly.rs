@@ -375,6 +375,13 @@ fn unusable(error: OpenError, lsn: Lsn) -> ReadError {
         OpenError::Superblock { file, cause } => {
             ReadError::Damaged { file, offset: 0, lsn, what: cause.to_string() }
         }
+        OpenError::SuperblockOlder { superblock, file, offset, lsn, epoch, promised, .. } => {
+            let what = format!(
+                "a whole record of epoch {epoch}: {} has promised none above {promised}, and is older than the log",
+                superblock.display()
+            );
+            ReadError::Damaged { file, offset, lsn, what }
+        }
         OpenError::SuperblockMissing { folder } => {
             let what = "the superblock is missing".to_owned();
             ReadError::Damaged { file: folder, offset: 0, lsn, what }

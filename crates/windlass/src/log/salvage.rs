@@ -52,7 +52,7 @@ pub struct Salvaged {
     pub lost_bytes: u64,
     /// What the medium did not give at all.
     pub unreadable: Unreadable,
-    /// Neither copy of the superblock was of use: log and epochs are what segments and records say of themselves, and what had been trimmed or cut may be among what was salvaged.
+    /// Neither copy of the superblock was of use, or both are older than the log: log and epochs are what segments and records say of themselves, and what had been trimmed or cut may be among what was salvaged.
     pub is_guessed: bool,
 }
 
@@ -91,7 +91,7 @@ pub enum SalvageError {
 
 /// Reads everything that is readable of the log in `folder`, passing over damage, and appends it to a new log in the absent or empty folder `to`: records in their order, batches
 /// as batches, under new LSNs and one epoch. Whole records behind a torn end come too, though nobody may ever have been told of them. What can't be read is told and passed over: records around damage,
-/// files that are cut short, without a header or no files at all, pages that the medium does not give, the superblock. The log in `folder` is locked meanwhile and never changed.
+/// files that are cut short, without a header or no files at all, pages that the medium does not give, the superblock, also one that is older than the log. The log in `folder` is locked meanwhile and never changed.
 /// Memory: a segment's worth at most.
 ///
 /// # Errors
