@@ -38,6 +38,11 @@ scenarios! {
     an_unread_notice_is_told_again
     campaign_when_handed_over
     damage_found_while_running
+    a_candidate_that_nobody_answers
+    a_fetch_that_nobody_answers
+    r18_a_damaged_member_waits_before_it_says_so
+    r18_a_loss_is_accepted_behind_what_was_published
+    r18_a_loss_is_not_accepted_where_it_was_published
     checkpoints_that_do_not_fit
     a_grant_whose_connection_breaks
     a_handover_takes_its_time

@@ -340,3 +340,40 @@ impl Engine {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::core::tests::opening;
+    use super::*;
+    use alloc::vec::Vec;
+    use windlass_log::{Epoch, EpochHistory};
+
+    #[test]
+    fn each_acknowledgement_has_the_next_number() {
+        let (config, opening) = opening(false, 6000, 6000, &[]);
+        let mut engine = Engine::new(config, opening, 0);
+        let session = Session { epoch: Epoch::new(1, MemberId(1)), attempt: 1 };
+        let offer = Offer {
+            primary: MemberId(1),
+            session,
+            history: EpochHistory::new(),
+            tail: Lsn(6000),
+            trimmed: Lsn(4096),
+            durable: Lsn(6000),
+            configurations: Vec::new(),
+        };
+        engine.following = Some(Following::new(&offer, Lsn(6000), Lsn(65536)));
+        let mut numbers = Vec::new();
+        for heartbeat in 0..3 {
+            engine.following.as_mut().unwrap().heartbeat = heartbeat;
+            engine.acknowledge();
+            engine.acknowledge_done(session);
+            while let Some(command) = engine.poll_command() {
+                if let Command::Acknowledge { acknowledgement, .. } = command {
+                    numbers.push(acknowledgement.sequence);
+                }
+            }
+        }
+        assert_eq!(numbers, [1, 2, 3]);
+    }
+}

@@ -161,3 +161,56 @@ impl Engine {
         self.takeover_link_ready(peer);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::core::tests::{core, opening};
+    use super::*;
+    use crate::{Change, Configuration, ConfigurationRecord};
+    use windlass_log::Lsn;
+
+    fn identity(incarnation: u64, opening: u64, nonce: u64) -> Identity {
+        Identity { incarnation, opening, nonce }
+    }
+
+    #[test]
+    fn guests_are_members_by_now_that_came_up_as_none() {
+        let mut core = core(false);
+        let mut links = Links::default();
+        assert_eq!(links.up(&mut core, MemberId(1), identity(101, 1, 1)), Ok(false));
+        assert_eq!(links.up(&mut core, MemberId(7), identity(107, 1, 1)), Ok(true));
+        assert!(links.guests(&core).is_empty(), "one is being saved, one is no member");
+        let token = core.next_token - 1;
+        assert_eq!(links.saved(Token(token)), Some(MemberId(1)));
+        assert!(links.guests(&core).is_empty(), "known");
+        let up = |state| Link { identity: identity(102, 1, 1), state };
+        links.links.insert(MemberId(2), up(LinkState::Down));
+        assert!(links.guests(&core).is_empty(), "gone");
+        links.links.insert(MemberId(2), up(LinkState::Up));
+        assert_eq!(links.guests(&core), [(MemberId(2), identity(102, 1, 1))]);
+    }
+
+    #[test]
+    fn kind_55_a_disk_is_known_by_the_configuration_and_by_who_was_met() {
+        let founding = Configuration::founding([0, 1, 2].map(MemberId));
+        let learns = founding.after(&Change::Add { member: MemberId(3), address: None }).unwrap();
+        let votes = learns.promoted(103).unwrap();
+        let record =
+            |end, configuration| ConfigurationRecord { start: Lsn(end - 96), end: Lsn(end), configuration };
+        let (config, opening) = opening(false, 6000, 6000, &[record(5000, learns), record(5200, votes)]);
+        let mut core = Core::new(config, opening, 0);
+        let mut links = Links::default();
+        let other = |known, found| Err(Refusal::OtherIncarnation { known, found });
+        assert_eq!(links.up(&mut core, MemberId(0), identity(1, 1, 1)), Err(Refusal::Myself));
+        assert_eq!(links.up(&mut core, MemberId(3), identity(104, 1, 1)), other(103, 104));
+        assert_eq!(links.up(&mut core, MemberId(3), identity(103, 1, 1)), Ok(false));
+        // Of those whose disk no configuration names the first that was met counts.
+        assert_eq!(links.up(&mut core, MemberId(1), identity(101, 5, 1)), Ok(false));
+        assert_eq!(links.up(&mut core, MemberId(1), identity(102, 5, 1)), other(101, 102));
+        let copy = |known, found| Err(Refusal::Clone { known, found });
+        assert_eq!(links.up(&mut core, MemberId(1), identity(101, 5, 2)), copy(5, 5), "beside the other");
+        assert_eq!(links.up(&mut core, MemberId(1), identity(101, 4, 1)), copy(5, 4), "set back");
+        assert_eq!(links.up(&mut core, MemberId(1), identity(101, 5, 1)), Ok(true));
+        assert_eq!(links.up(&mut core, MemberId(1), identity(101, 6, 2)), Ok(false), "opened again");
+    }
+}

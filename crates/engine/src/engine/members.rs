@@ -484,6 +484,29 @@ mod tests {
     }
 
     #[test]
+    fn kind_55_a_member_stops_where_its_number_belongs_to_another_disk() {
+        let founding = Configuration::founding([1, 2, 3].map(MemberId));
+        let learns = founding.after(&Change::Replace { old: MemberId(1), new: MemberId(4), address: None });
+        let votes = learns.as_ref().unwrap().promoted(104).unwrap();
+        let stops = |incarnation, configuration: &Configuration| {
+            let record = |end| ConfigurationRecord {
+                start: Lsn(end - 96),
+                end: Lsn(end),
+                configuration: configuration.clone(),
+            };
+            let (mut config, opening) = opening(false, 6000, 6000, &[record(5000)]);
+            (config.me, config.founding) = (MemberId(4), Configuration::unknown());
+            config.identity.incarnation = incarnation;
+            let mut engine = Engine::new(config, opening, 0);
+            engine.configuration_changed(true);
+            engine.status().stopped
+        };
+        assert_eq!(stops(104, &votes), None);
+        assert_eq!(stops(105, &votes), Some(StopReason::OtherDisk { known: 104, found: 105 }));
+        assert_eq!(stops(105, &learns.unwrap()), None, "no disk is named yet");
+    }
+
+    #[test]
     fn what_is_committed_ends_its_predecessors_say_r20() {
         let mut core = core(false);
         core.state.configurations = records(5096).to_vec();
