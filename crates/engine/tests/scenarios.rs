@@ -95,6 +95,7 @@ scenarios! {
     membership_a_member_that_has_left_is_told_by_number
     membership_who_never_was_a_member_is_told_that
     membership_one_founded_otherwise_never_was_a_member
+    membership_a_committed_configuration_stays_known_r20
     membership_a_cut_brings_the_former_configuration_back
     membership_a_learner_catches_up_and_votes
     membership_a_learner_is_handed_nothing
@@ -116,6 +117,7 @@ scenarios! {
     r18_a_loss_accepted_and_a_crash_before_the_tenure_is_still_a_loss
     r18_a_loss_accepted_ends_with_a_primary
     r18_a_loss_is_accepted_by_nobody_that_has_stopped
+    r18_a_loss_accepted_below_a_committed_configuration_takes_the_next_change_r20
     r18_a_loss_accepted_below_what_the_best_log_has_released_names_its_member
     r20_a_lost_configuration_is_known_until_it_is_had_again
     r20_a_loss_accepted_waits_for_the_voters_of_a_lost_configuration

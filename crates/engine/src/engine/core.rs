@@ -227,6 +227,18 @@ impl Core {
             .filter(|record| mark.0 > at && record.end > at && is_same(record.end));
     }
 
+    /// The log goes on from `at` with this history, which may give the place of the configuration that is known to be committed to another epoch's bytes: after an
+    /// operator's word. It counts on, before whatever is written from there on.
+    fn place_committed_configuration(&mut self, at: Lsn, history: &EpochHistory) {
+        let own = &self.state.history;
+        if let Some(first) = self.state.configurations.first_mut()
+            && first.end > at
+            && epoch_before(own, first.end) != epoch_before(history, first.end)
+        {
+            (first.start, first.end) = (at, at);
+        }
+    }
+
     pub(super) fn save(&mut self) -> Token {
         let (token, state) = (self.token(), self.saved_state());
         self.push(Command::Save { token, state });
@@ -397,6 +409,7 @@ impl Core {
         let was_damaged = self.damage.take().is_some();
         self.keep_lost_configuration(at, &history, mark);
         self.cut_configurations(at);
+        self.place_committed_configuration(at, &history);
         self.state.history = history;
         self.state.mark = mark;
         let history = &self.state.history;
@@ -422,6 +435,10 @@ impl Core {
         self.state.mark = self.log.persisted;
         (self.damage, self.is_placed_unseen, self.lost_configuration) = (None, false, None);
         self.whole_behind.clear();
+        let tail = self.log.tail;
+        if let Some(first) = self.state.configurations.first_mut().filter(|first| first.end > tail) {
+            (first.start, first.end) = (tail, tail);
+        }
         true
     }
 

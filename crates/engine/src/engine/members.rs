@@ -133,11 +133,17 @@ impl Core {
         self.unsaved.map_or(self.log.tail, |unsaved| unsaved.start.min(self.log.tail))
     }
 
-    /// Once the newest is committed nothing asks for those before it.
+    /// Once the newest is committed nothing asks for those before it. That is written down, or a restart of all would ask for the voters of the one before again,
+    /// who may be gone for good: that is what they were replaced for.
     fn forget_predecessors(&mut self) {
         let durable = self.durable;
-        while self.state.configurations.get(1).is_some_and(|next| next.end <= durable) {
-            self.state.configurations.remove(0);
+        let records = &mut self.state.configurations;
+        let known = records.len();
+        while records.get(1).is_some_and(|next| next.end <= durable) {
+            records.remove(0);
+        }
+        if records.len() < known {
+            self.save();
         }
     }
 }

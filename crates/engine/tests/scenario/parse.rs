@@ -277,9 +277,13 @@ impl<'a> Words<'a> {
         ConfigurationRecord { start, end, configuration: self.configuration(text) }
     }
 
-    /// The configurations behind the word, each named by it.
+    /// The configurations behind the word, each named by it. With `sole` before it the one given is known to be committed: none before it is known.
     pub fn configurations(&mut self) -> Vec<ConfigurationRecord> {
         let mut records = vec![ConfigurationRecord::founding(self.founding.clone())];
+        if let Some(at) = self.words.iter().position(|word| *word == "sole") {
+            self.words.remove(at);
+            records.clear();
+        }
         while let Some(at) = self.words.iter().position(|word| word.starts_with('c') && word.contains('@')) {
             let word = self.words.remove(at);
             self.words.insert(0, word);

@@ -38,6 +38,11 @@ impl std::fmt::Display for Shown<&DurableState> {
         for peer in &state.peers {
             write!(f, " {}:{}/{}", peer.member, peer.incarnation, peer.opening)?;
         }
+        if let [record] = &state.configurations[..]
+            && record.configuration.number() > 0
+        {
+            write!(f, " sole")?;
+        }
         for record in state.configurations.iter().filter(|record| record.configuration.number() > 0) {
             write!(f, " {}", placed(record))?;
         }

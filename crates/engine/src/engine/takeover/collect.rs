@@ -138,7 +138,10 @@ pub(super) fn choose(
 /// The configurations in force in a log, as far as those who answered know what is committed.
 fn in_force_of<'a>(promises: &BTreeMap<MemberId, Summary>, log: &'a Summary) -> &'a [ConfigurationRecord] {
     let durable = promises.values().map(|summary| summary.durable).filter(|mark| holds(log, *mark));
-    let durable = durable.map(|mark| mark.lsn).max().unwrap_or(Lsn(0));
+    // The first one that a member knows is committed: it has forgotten those before.
+    let committed = promises.values().filter_map(|summary| summary.configurations.first());
+    let committed = committed.filter(|record| log.configurations.contains(record)).map(|record| record.end);
+    let durable = durable.map(|mark| mark.lsn).chain(committed).max().unwrap_or(Lsn(0));
     in_force(&log.configurations, log.valid_tail, durable)
 }
 
@@ -402,6 +405,30 @@ mod tests {
         assert_eq!(decide(&[(0, &lost), (1, &short), (2, &short), (3, &short)]), Ok(MemberId(0)));
         let later = log(&[(1, START), (2, 4600)], 4700);
         assert_eq!(decide(&[(0, &lost), (2, &later)]), Ok(MemberId(2)), "its place is another epoch's");
+    }
+
+    /// Two of four members are gone, one that was replaced and then another: who knows that the replacement is committed says so, also after a restart, and the voters
+    /// of the configuration before are asked no more.
+    #[test]
+    fn who_knows_a_configuration_to_be_committed_frees_the_chosen_log_of_the_one_before_r20() {
+        let record = |configuration: &Configuration| ConfigurationRecord {
+            start: Lsn(5000),
+            end: Lsn(5096),
+            configuration: configuration.clone(),
+        };
+        let founding = Configuration::founding([0, 1, 2].map(MemberId));
+        let next = Configuration::founding([0, 3, 4].map(MemberId));
+        let mut best = log(&[(1, START)], 6000);
+        best.configurations.push(record(&next));
+        let mut knows = log(&[(1, START)], 5400);
+        knows.configurations = [record(&next)].to_vec();
+        let lacking = Undecided::TooFewPromises { number: 0, promised: 1, needed: 2 };
+        assert_eq!(chosen(false, &[(0, &best), (3, &best)]), Err(lacking));
+        assert_eq!(chosen(false, &[(0, &best), (3, &knows)]), Ok(MemberId(0)));
+        // Another one at another place says nothing of this one.
+        let mut other = knows.clone();
+        other.configurations = [ConfigurationRecord { start: Lsn(4900), ..record(&founding) }].to_vec();
+        assert_eq!(chosen(false, &[(0, &best), (3, &other)]), Err(lacking));
     }
 
     #[test]
