@@ -213,19 +213,19 @@ impl<D: Disk> Store<D> {
 
     /// Damage was found at `lsn`, below the persisted mark, in the log of a group's member: nothing from there on counts as flushed any more. Durable in both copies of the superblock
     /// before it returns, so that the next opening finds the damage. The segments from there on are open for writing again, with their headers mended.
-    /// At or above the persisted mark, or below the trim point, it does nothing.
+    /// At or above the persisted mark, or below the trim point, it does nothing: the log was cut or trimmed since, and lacks nothing there. Whether it did.
     ///
     /// # Errors
     ///
     /// [`StoreError`]: final.
-    pub fn distrust(&self, lsn: Lsn) -> Result<(), StoreError> {
+    pub fn distrust(&self, lsn: Lsn) -> Result<bool, StoreError> {
         self.usable()?;
         self.vouch()?;
         // As a cut: no helper's step writes down a mark that it saw before.
         let _preparing = locked(&self.preparing);
         let _turn = locked(&self.flushing);
         if lsn >= self.persisted().lsn() || lsn < self.trimmed() {
-            return Ok(());
+            return Ok(false);
         }
         let number = self.geometry.segment_of(lsn);
         let header = self.header(number);
@@ -243,7 +243,8 @@ impl<D: Disk> Store<D> {
         }
         self.distrusted.store(true, Ordering::Release);
         self.persisted.fetch_min(lsn.0, Ordering::AcqRel);
-        self.reopen_from(number)
+        self.reopen_from(number)?;
+        Ok(true)
     }
 }
 

@@ -1033,6 +1033,22 @@ fn kind_12_a_flush_behind_damage_that_was_found_does_not_hide_it_again_r_18() {
     assert_eq!(log.store.mark_max.load(std::sync::atomic::Ordering::Relaxed), u64::MAX);
 }
 
+/// Between the reading that found damage and the word that lowers the mark to it the log may have been trimmed or cut: then nothing of it is missed, and nobody may be
+/// told that it is.
+#[test]
+fn kind_12_damage_that_was_trimmed_or_cut_off_since_it_was_found_is_none_any_more() {
+    let (_, log, starts) = filled(200);
+    let end = log.flush().unwrap().lsn();
+    let before = log.store.superblock().persisted;
+    log.store.trim_with(starts[30], end, |_| {}).unwrap();
+    assert_eq!(log.store.distrust(starts[20]), Ok(false));
+    assert!(log.store.superblock().persisted >= before, "a mark was lowered for what is released");
+    log.store.cut_with(starts[150], |_| {}).unwrap();
+    assert_eq!(log.store.distrust(starts[160]), Ok(false));
+    assert_eq!(log.store.distrust(starts[40]), Ok(true));
+    assert_eq!(log.store.persisted().lsn(), starts[40]);
+}
+
 /// What this process stores itself makes its pages dirty. What others may have stored, or a process before, is written again by the flush and by nobody else.
 #[test]
 fn r_11_what_is_taken_over_behind_the_tail_is_written_again_by_the_flush_alone_in_pieces_kind_24() {

@@ -106,9 +106,9 @@ pub(crate) enum Outcome {
     Prepared(Result<Prepared, PrepareError>),
     Scrubbed(Result<Scrubbed, DiskError>),
     MarkSynced,
-    /// The persisted mark is lowered to this damage.
+    /// The persisted mark is lowered to this damage; `None`: what was damaged was cut off or trimmed since it was found.
     Distrusted {
-        damage: Damage,
+        damage: Option<Damage>,
     },
     /// The medium failed: nothing can be acknowledged any more.
     Failed {
@@ -197,7 +197,7 @@ impl<D: Disk> Work<D> {
             },
             Job::Scrub { place, until, bytes_max } => Outcome::Scrubbed(store.scrub(place, until, bytes_max)),
             Job::Distrust { damage } => match store.distrust(damage.start) {
-                Ok(()) => Outcome::Distrusted { damage },
+                Ok(is_missed) => Outcome::Distrusted { damage: is_missed.then_some(damage) },
                 Err(error) => failed(error.to_string()),
             },
         })
