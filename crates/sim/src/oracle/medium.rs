@@ -46,9 +46,9 @@ pub(crate) fn durable(world: &mut World, at: usize, start: Lsn, end: Lsn, saw: b
     let Some((base, range)) = stretches(segment_bytes, start, end).next() else { return };
     let name = segment_name(base);
     let Some(bytes) = world.written(at, &name, range.clone()) else { return };
-    // Whose disk was lost, or has lied, held it once. The others are held against what was written, also where it has rotted since.
+    // Whose disk was lost, or has lied, or who has released it since, held it once. The others are held against what was written, also where it has rotted since.
     let holds = |at: &&usize| {
-        let (disk, is_excused) = world.medium(**at);
+        let (disk, is_excused) = world.medium(**at, end);
         is_excused || disk.holds(&name, range.start, &bytes)
     };
     for counted in world.counted(at, saw) {

@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass::driver::{Driver, DriverOptions, Parts, founding_bytes, note_configuration};
+use windlass::driver::{
+    Driver, DriverOptions, Parts, committed_configuration, founding_bytes, note_configuration,
+};
 use windlass::engine::{Config, Configuration, Identity, Status};
 use windlass::{Level, Log, LogId, Lsn, MemberId, NodeReader};
 use windlass_log::Geometry;
@@ -64,6 +66,8 @@ pub(super) struct Member {
     /// The number of its newest configuration, as it was told, and before its last turn.
     pub(super) configured: u64,
     pub(super) configured_before: u64,
+    /// The number of the newest one that its superblock knows to be committed.
+    pub(super) sure_of: u64,
     /// A client has kept a reservation of this process for ever.
     pub(super) has_leaked: bool,
     /// A dead process's memory may be held still, by whoever never gave it back: it is this machine's until it loses power.
@@ -154,6 +158,7 @@ impl Member {
             is_retired: false,
             configured: 0,
             configured_before: 0,
+            sure_of: 0,
             has_leaked: false,
             has_ghosts: false,
             rot: None,
@@ -218,7 +223,8 @@ impl Member {
         let place = (from + pick.checked_rem(to.checked_sub(from)?)?) & !7;
         let is_header = place % SEGMENT_BYTES < 4096;
         // A whole sector inside of what was synced.
-        let is_inside = place / 512 * 512 >= from && place / 512 * 512 + 512 <= to;
+        let sector = sector_of(Lsn(place));
+        let is_inside = sector.start >= from && sector.end <= to;
         let name = format!("{:016x}.segment", place / SEGMENT_BYTES * SEGMENT_BYTES);
         (!is_header && is_inside && self.disk.is_durable(&name, 0..512) == Some(true))
             .then_some((name, Lsn(place)))
@@ -260,22 +266,18 @@ impl Member {
             // say that it counts again, its next opening finds it damaged.
             return false;
         }
-        if place < store.trimmed() {
+        if sector_of(place).end <= store.trimmed().0 {
             self.rot = None;
-        } else if status.tail <= place {
-            // Cut off, with what was never committed.
-            self.rot = None;
-            return self.is_rot_found;
-        } else {
-            // Whole all the same: it changed nothing, or was written over before anybody met it.
-            let mut reader = store.reader(store.trimmed());
-            while let Ok(windlass::store::Read::Record(_)) = reader.next(status.tail) {}
-            if reader.at() >= status.tail {
-                self.rot = None;
-                return self.is_rot_found;
-            }
+            return false;
         }
-        false
+        // Cut off with what was never committed, had again, or whole all the same: it changed nothing, or was written over before anybody met it.
+        let mut reader = store.reader(store.trimmed());
+        while let Ok(windlass::store::Read::Record(_)) = reader.next(status.tail) {}
+        if reader.at() < status.tail {
+            return false;
+        }
+        self.rot = None;
+        self.is_rot_found
     }
 
     fn around(&self) -> Surroundings {
@@ -283,6 +285,12 @@ impl Member {
         boot_id[..8].copy_from_slice(&self.boot.to_le_bytes());
         Surroundings { boot_id, incarnation: self.incarnation }
     }
+}
+
+/// What rots with a byte there: a medium loses no less. So of a sector that is released in part the rest is still rotten.
+fn sector_of(place: Lsn) -> std::ops::Range<u64> {
+    let start = place.0 / 512 * 512;
+    start..start + 512
 }
 
 /// An empty folder on a memory filesystem.
@@ -477,6 +485,7 @@ impl World {
         if let Some(mut driver) = member.driver.take() {
             let superblock = driver.store().superblock();
             member.provable = (superblock.trimmed, superblock.persisted);
+            member.sure_of = committed_configuration(&superblock).unwrap_or(0);
             let executor = driver.executor_mut();
             member.has_whole_superblock = !executor.is_busy(1);
             if work < 6 {
@@ -536,6 +545,7 @@ impl World {
             }
             let superblock = store.superblock();
             self.members[at].provable = (superblock.trimmed, superblock.persisted);
+            self.members[at].sure_of = committed_configuration(&superblock).unwrap_or(0);
         }
         let member = &mut self.members[at];
         member.disk = member.disk.after_kill();
@@ -566,10 +576,12 @@ impl World {
         &self.members[at].disk
     }
 
-    /// A member's disk, and whether it may lack what it once held.
-    pub(crate) fn medium(&self, at: usize) -> (&TestDisk, bool) {
+    /// A member's disk, and whether it may lack what it once held below this LSN: it was lost, or has lied, or the member has released that, as it does only with what
+    /// is durable.
+    pub(crate) fn medium(&self, at: usize, end: Lsn) -> (&TestDisk, bool) {
         let member = &self.members[at];
-        (&member.disk, member.is_emptied || member.rot.is_some())
+        let trimmed = member.driver.as_ref().map_or(member.provable.0, |driver| driver.store().trimmed());
+        (&member.disk, member.is_emptied || member.rot.is_some() || end <= trimmed)
     }
 
     pub(crate) fn given_away(&self, at: usize) -> Option<String> {
@@ -591,13 +603,11 @@ impl World {
         let mut repaired = 0;
         for member in &mut self.members {
             repaired += u64::from(member.forget_rot());
-            if let Some(driver) = &member.driver
-                && member.has_lost_memory
-                && !member.is_emptied
-                && driver.store().superblock().caught_up
-            {
-                member.has_lost_memory = false;
-            }
+            let Some(superblock) = member.driver.as_ref().map(|driver| driver.store().superblock()) else {
+                continue;
+            };
+            member.sure_of = committed_configuration(&superblock).unwrap_or(0);
+            member.has_lost_memory &= member.is_emptied || !superblock.caught_up;
         }
         self.coverage.merge([(Mark::DamageRepaired, repaired)]);
     }
@@ -610,6 +620,7 @@ impl World {
         member.disk = made(member.id, incarnation, &self.setting.founding(member.id));
         member.staging = member.staging.is_some().then(staging);
         member.is_emptied = true;
+        member.sure_of = 0;
         member.rot = None;
         member.has_lost_memory = true;
         member.floors.forget();
@@ -638,6 +649,12 @@ impl World {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rot_takes_the_whole_sector_of_its_place() {
+        assert_eq!(sector_of(Lsn(4_096 + 511)), 4_096..4_608);
+        assert_eq!(sector_of(Lsn(4_608)), 4_608..5_120);
+    }
 
     #[test]
     fn what_was_written_is_told_from_what_has_rotted_since_and_from_what_was_written_over_it() {

@@ -62,9 +62,15 @@ impl Group {
     }
 
     /// Whether the group bears it that this member is out, and those of whom `is_out` is true: the others still lead and commit, and hold what was committed.
-    /// Who learns has everything by the time that it votes.
-    fn bears(&self, at: usize, is_out: &dyn Fn(usize) -> bool) -> bool {
-        self.may_count().all(|(configuration, learner)| {
+    /// Who learns has everything by the time that it votes. The configuration before the newest is asked for, too, until somebody who is not out has it in writing that it
+    /// is not in force any more (`is_sure`, of a number): what was only heard dies with the processes.
+    fn bears(&self, at: usize, is_out: &dyn Fn(usize) -> bool, is_sure: &dyn Fn(usize, u64) -> bool) -> bool {
+        let newest = self.newest();
+        let others = newest.voters().map(|voter| usize::from(voter.0)).filter(|index| *index != at);
+        let is_alone = others.filter(|index| !is_out(*index)).any(|index| is_sure(index, newest.number()));
+        let before = self.committed.range(..newest.number()).next_back().filter(|_| !is_alone);
+        let before = before.map(|(_, before)| (before.clone(), None));
+        self.may_count().chain(before).all(|(configuration, learner)| {
             let out = configuration.voters().filter(|voter| {
                 let index = usize::from(voter.0);
                 index == at || learner != Some(*voter) && is_out(index)
@@ -83,7 +89,8 @@ fn borne(configuration: &Configuration) -> usize {
 impl World {
     /// Whether the group bears it that this member is out, beside those of whom this is true.
     pub(super) fn bears(&self, at: usize, is_out: impl Fn(&Member) -> bool) -> bool {
-        self.group.bears(at, &|other| is_out(&self.members[other]))
+        let is_sure = |other: usize, number| self.members[other].sure_of >= number;
+        self.group.bears(at, &|other| is_out(&self.members[other]), &is_sure)
     }
 
     /// Those that belong to the group, or did, by index.
@@ -200,7 +207,7 @@ impl World {
         let memory_counts = self.setting.replicated_allowed;
         let mut group = Group { committed: BTreeMap::from([(0, next.clone())]), open: Vec::new() };
         group.open.extend(self.group.open.iter().cloned());
-        if !group.bears(usize::MAX, &|other| self.members[other].lacks_some(memory_counts)) {
+        if !group.bears(usize::MAX, &|other| self.members[other].lacks_some(memory_counts), &|_, _| true) {
             return;
         }
         self.events += 1;
@@ -283,5 +290,29 @@ impl World {
             self.die(at, true);
             self.members[at].is_retired = true;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Seeds 100767 and 200519: the member that a new one has replaced is gone, and of those who know that it need not be asked any more nobody has it in writing.
+    #[test]
+    fn the_configuration_before_counts_until_somebody_who_is_left_has_it_in_writing_that_it_does_not() {
+        let founding = Configuration::founding([0, 1, 2].map(MemberId));
+        let replace = Change::Replace { old: MemberId(1), new: MemberId(3), address: None };
+        let learning = founding.after(&replace).unwrap();
+        let newest = learning.promoted(7).unwrap();
+        let committed = [founding, learning, newest].map(|one| (one.number(), one));
+        let group = Group { committed: BTreeMap::from(committed), open: Vec::new() };
+        let is_gone = |index: usize| index == 1;
+        let bears = |at, sure: &[usize]| {
+            group.bears(at, &is_gone, &|index, number| number == 2 && sure.contains(&index))
+        };
+        assert!(!bears(0, &[]) && !bears(2, &[]) && bears(3, &[]));
+        assert!(bears(0, &[2]) && bears(3, &[2]) && bears(0, &[3]));
+        assert!(!bears(2, &[2]), "the only one that was sure");
+        assert!(!bears(0, &[1]), "one that is gone");
     }
 }

@@ -344,11 +344,7 @@ impl World {
     /// Whether exactly one member leads, all voters follow it, each has and knows all that is committed, and the group is not about to change.
     pub(crate) fn is_whole(&mut self) -> bool {
         self.refresh();
-        // Rot behind its tail is of what was cut (seed 2448).
-        let has_rot = |at: &usize| {
-            let (member, tail) = (&self.members[*at], self.members[*at].status().map(|status| status.tail));
-            member.rot.is_some_and(|place| tail.is_none_or(|tail| place < tail))
-        };
+        let has_rot = |at: &usize| self.members[*at].rot.is_some();
         if self.whole_voters().iter().any(has_rot) || !self.is_settled() {
             return false;
         }

@@ -207,6 +207,7 @@ impl World {
     fn lose_disk(&mut self, at: usize) {
         let is_mute =
             |member: &super::member::Member| member.is_emptied || !member.has_begun || member.rot.is_some();
+        self.refresh();
         let is_within = self.is_voter(at) && self.bears(at, is_mute) && self.may_lose_memory(at);
         if !is_within || self.members[at].is_emptied || self.oracle.tenures() == 0 {
             return;

@@ -69,7 +69,7 @@ pub(crate) use members::ChangeFailure;
 pub(crate) use meters::GroupMeters;
 pub use meters::GroupMetrics;
 pub(crate) use port::{Attend, Port, Request};
-pub use state::{ConfigurationError, founding_bytes, note_configuration};
+pub use state::{ConfigurationError, committed_configuration, founding_bytes, note_configuration};
 
 use self::executor::Outcome;
 use self::lead::Lead;

@@ -92,6 +92,16 @@ pub fn founding_bytes(founding: &Configuration) -> Vec<u8> {
     encode(&[], &[ConfigurationRecord::founding(founding.clone())])
 }
 
+/// The number of the newest configuration that a superblock knows to be committed.
+///
+/// # Errors
+///
+/// [`ConfigurationError`]: another release wrote it.
+pub fn committed_configuration(superblock: &Superblock) -> Result<u64, ConfigurationError> {
+    let (_, configurations) = decode(&superblock.configuration)?;
+    Ok(configurations.first().map_or(0, |record| record.configuration.number()))
+}
+
 /// Notes a configuration record, met by an opening behind what the superblock vouches for, in the superblock that the opening is about to
 /// write: for [`Options::configure`](windlass_store::Options::configure). `false`: it, or the superblock's own, can't be read.
 #[must_use]
