@@ -7,14 +7,14 @@
 //! ```
 //!
 //! A crash before the superblock has its name leaves files under temporary names, which the next `create` removes; after it, a log whose first segment
-//! opening makes if its name was lost. A failure removes what was made. The folder itself is never renamed or removed (kind 35).
+//! opening makes if its name was lost. A failure removes what this call made, and nothing else. The folder itself is never renamed or removed (kind 35).
 
 use windlass_log::{
     EpochHistory, FEATURES_KNOWN, Geometry, GeometryError, HistoryError, Lsn, SegmentHeader, Superblock,
     SuperblockEncodeError,
 };
 
-use crate::disk::{Disk, DiskFile, Filesystem};
+use crate::disk::{Access, Disk, DiskFile, Errno, Filesystem};
 use crate::error::{At, DiskCall, DiskError};
 use crate::folder;
 use crate::names;
@@ -92,25 +92,37 @@ impl<D: Disk> Store<D> {
         if let Err(filesystem) = folder::check_filesystem(&disk, options.unsafe_filesystem)? {
             return Err(CreateError::Filesystem { folder: folder(), filesystem });
         }
-        let listing = folder::list(&disk)?;
-        if listing.superblock {
-            return Err(CreateError::Exists { folder: folder() });
-        }
-        let segment = listing.segments.keys().next().map(|base| names::segment_at(*base));
-        let free = listing.free.keys().next().map(|number| names::free(*number));
-        if let Some(name) = listing.foreign.into_iter().next().or(segment).or(free) {
-            return Err(CreateError::NotEmpty { folder: folder(), name });
-        }
+        // Before the lock, so that a folder that holds something stays untouched.
+        check_empty(&disk)?;
         let lock = match folder::lock(&disk)? {
             Ok(lock) => lock,
             Err(holder) => return Err(CreateError::InUse { folder: folder(), holder }),
         };
+        // And again under it: somebody else may have made a log here meanwhile.
+        check_empty(&disk)?;
         let superblock = first_superblock(founding, around, geometry)?;
-        if let Err(error) = make(&disk, superblock, geometry) {
-            undo(&disk, geometry);
+        let mut made = Made::default();
+        if let Err(error) = make(&disk, superblock, geometry, &mut made) {
+            made.undo(&disk);
             return Err(error);
         }
         Ok(open::open_locked(disk, lock, around, options)?)
+    }
+}
+
+/// Refuses a folder that holds a log or anything else but what the making of one leaves that was cut off.
+fn check_empty<D: Disk>(disk: &D) -> Result<(), CreateError> {
+    let folder = || disk.path().to_path_buf();
+    let listing = folder::list(disk)?;
+    if listing.superblock {
+        return Err(CreateError::Exists { folder: folder() });
+    }
+    let segment =
+        listing.segments.keys().chain(&listing.no_files).next().map(|base| names::segment_at(*base));
+    let free = listing.free.keys().next().map(|number| names::free(*number));
+    match listing.foreign.into_iter().next().or(segment).or(free) {
+        Some(name) => Err(CreateError::NotEmpty { folder: folder(), name }),
+        None => Ok(()),
     }
 }
 
@@ -144,13 +156,19 @@ fn first_superblock(
     })
 }
 
-fn make<D: Disk>(disk: &D, mut superblock: Superblock, geometry: Geometry) -> Result<(), CreateError> {
+fn make<D: Disk>(
+    disk: &D,
+    mut superblock: Superblock,
+    geometry: Geometry,
+    made: &mut Made,
+) -> Result<(), CreateError> {
     let folder = disk.path();
     for name in folder::list(disk)?.temporaries {
         disk.remove(&name).at(DiskCall::Remove, folder, &name)?;
     }
     let name = names::temporary(geometry, 0);
     let segment = disk.create(&name).at(DiskCall::Create, folder, &name)?;
+    made.segment = Some(MadeFile::new(&name));
     segment.allocate(geometry.segment_bytes()).at(DiskCall::Allocate, folder, &name)?;
     let header = SegmentHeader {
         log_id: superblock.log_id,
@@ -161,32 +179,73 @@ fn make<D: Disk>(disk: &D, mut superblock: Superblock, geometry: Geometry) -> Re
     write_header::<D>(&segment, header).at(DiskCall::Write, folder, &name)?;
     segment.sync().at(DiskCall::Sync, folder, &name)?;
 
-    let file = superblock::create(disk)?;
+    let file = superblock::create(disk, || made.superblock = Some(MadeFile::new(names::SUPERBLOCK_TMP)))?;
     superblock.place = folder::place_of(file.identity().at(DiskCall::Stat, folder, names::SUPERBLOCK_TMP)?);
     superblock::write_both(disk, &file, &superblock.encode()?)?;
     disk.sync_folder().at(DiskCall::SyncFolder, folder, "")?;
 
-    disk.rename(names::SUPERBLOCK_TMP, names::SUPERBLOCK).at(DiskCall::Rename, folder, names::SUPERBLOCK)?;
+    made.superblock.as_mut().expect("it was just made").rename(disk, names::SUPERBLOCK)?;
     disk.sync_folder().at(DiskCall::SyncFolder, folder, "")?;
-    let to = names::segment(geometry, 0);
-    disk.rename(&name, &to).at(DiskCall::Rename, folder, &to)?;
-    make_reserve(disk);
+    made.segment.as_mut().expect("it was made first").rename(disk, &names::segment(geometry, 0))?;
+    let had_reserve = disk.open(names::RESERVE, Access::Read).is_ok();
+    made.reserve = make_reserve(disk) && !had_reserve;
     disk.sync_folder().at(DiskCall::SyncFolder, folder, "")?;
     Ok(())
 }
 
-/// Leaves the folder as it was, as far as the disk lets us: the superblock's name goes last, as long as it is there the folder is a whole log.
-fn undo<D: Disk>(disk: &D, geometry: Geometry) {
-    let names = [
-        names::temporary(geometry, 0),
-        names::segment(geometry, 0),
-        names::RESERVE.to_owned(),
-        names::OWNER.to_owned(),
-        names::SUPERBLOCK_TMP.to_owned(),
-        names::SUPERBLOCK.to_owned(),
-    ];
-    for name in names {
-        let _ = disk.remove(&name);
+/// What one call of [`Store::create`] has made, so that it takes away nothing else.
+#[derive(Default)]
+struct Made {
+    segment: Option<MadeFile>,
+    superblock: Option<MadeFile>,
+    reserve: bool,
+}
+
+/// A file that was made, and the name that it was to get where its renaming failed.
+struct MadeFile {
+    name: String,
+    perhaps: Option<String>,
+}
+
+impl MadeFile {
+    fn new(name: &str) -> MadeFile {
+        MadeFile { name: name.to_owned(), perhaps: None }
     }
-    let _ = disk.sync_folder();
+
+    fn rename<D: Disk>(&mut self, disk: &D, to: &str) -> Result<(), DiskError> {
+        let renamed = disk.rename(&self.name, to);
+        match renamed {
+            Ok(()) => to.clone_into(&mut self.name),
+            // Another file has that name, for certain.
+            Err(Errno::EXIST) => {}
+            Err(_) => self.perhaps = Some(to.to_owned()),
+        }
+        renamed.at(DiskCall::Rename, disk.path(), to)
+    }
+
+    fn undo<D: Disk>(&self, disk: &D) {
+        let removed = disk.remove(&self.name);
+        // It has its new name in spite of the error.
+        if let (Err(Errno::NOENT), Some(perhaps)) = (removed, &self.perhaps) {
+            let _ = disk.remove(perhaps);
+        }
+    }
+}
+
+impl Made {
+    /// Leaves the folder as it was, as far as the disk lets us: the superblock's name goes last, as long as it is there the folder is a whole log.
+    fn undo<D: Disk>(&self, disk: &D) {
+        if let Some(segment) = &self.segment {
+            segment.undo(disk);
+        }
+        if self.reserve {
+            let _ = disk.remove(names::RESERVE);
+        }
+        // What locking the folder left; nobody else has locked it since.
+        let _ = disk.remove(names::OWNER);
+        if let Some(superblock) = &self.superblock {
+            superblock.undo(disk);
+        }
+        let _ = disk.sync_folder();
+    }
 }

@@ -121,9 +121,10 @@ pub(crate) fn mend_whole<D: Disk>(
     write_copy::<D>(disk.path(), file, place, &copy)
 }
 
-/// Makes an empty superblock file under a temporary name.
-pub(crate) fn create<D: Disk>(disk: &D) -> Result<D::File, DiskError> {
+/// Makes an empty superblock file under a temporary name; `made` is told once the file is there.
+pub(crate) fn create<D: Disk>(disk: &D, made: impl FnOnce()) -> Result<D::File, DiskError> {
     let file = disk.create(names::SUPERBLOCK_TMP).at(DiskCall::Create, disk.path(), names::SUPERBLOCK_TMP)?;
+    made();
     file.allocate(crate::live::FILE_BYTES).at(DiskCall::Allocate, disk.path(), names::SUPERBLOCK_TMP)?;
     Ok(file)
 }

@@ -7,6 +7,7 @@
 
 mod inner;
 mod inode;
+mod meanwhile;
 mod random;
 mod rot;
 mod unsure;
@@ -20,6 +21,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use windlass_log::Memory;
 
 use self::inode::Inode;
+use self::meanwhile::Meanwhiles;
 use self::random::Random;
 pub use self::unsure::Lie;
 use super::{Access, Disk, DiskFile, DiskMap, Entry, Errno, FileIdentity, Filesystem, Locked};
@@ -144,12 +146,8 @@ pub struct TestDisk {
     inside: String,
     state: Arc<Mutex<State>>,
     held: Arc<(Mutex<bool>, Condvar)>,
-    before_sync_folder: Arc<Mutex<Option<Meanwhile>>>,
-    before_read: Arc<Mutex<Option<Meanwhile>>>,
+    meanwhiles: Arc<Meanwhiles>,
 }
-
-/// What others do at a certain moment.
-type Meanwhile = Box<dyn FnOnce() + Send>;
 
 impl std::fmt::Debug for TestDisk {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -177,8 +175,7 @@ impl TestDisk {
             path: PathBuf::from("/test-disk"),
             inside: String::new(),
             held: Arc::default(),
-            before_sync_folder: Arc::default(),
-            before_read: Arc::default(),
+            meanwhiles: Arc::default(),
             state: Arc::new(Mutex::new(State {
                 durable_names: names.clone(),
                 names,
@@ -242,18 +239,6 @@ impl TestDisk {
     pub fn hold_syncs(&self) -> HeldSyncs {
         *self.held.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
         HeldSyncs(self.held.clone())
-    }
-
-    /// Has this happen, once, just before the next [`Disk::sync_folder`] makes names durable.
-    pub fn before_sync_folder(&self, meanwhile: impl FnOnce() + Send + 'static) {
-        let mut place = self.before_sync_folder.lock().unwrap_or_else(PoisonError::into_inner);
-        *place = Some(Box::new(meanwhile));
-    }
-
-    /// Has this happen, once, just before the next [`DiskFile::read_at`] reads.
-    pub fn before_read(&self, meanwhile: impl FnOnce() + Send + 'static) {
-        let mut place = self.before_read.lock().unwrap_or_else(PoisonError::into_inner);
-        *place = Some(Box::new(meanwhile));
     }
 
     /// From here on so many of 256 `pread`s, spread evenly, give fewer bytes than they are asked for, and than there are.
@@ -592,10 +577,7 @@ impl Disk for TestDisk {
     }
 
     fn sync_folder(&self) -> Result<(), Errno> {
-        let meanwhile = self.before_sync_folder.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(meanwhile) = meanwhile {
-            meanwhile();
-        }
+        meanwhile::happens(&self.meanwhiles.before_sync_folder);
         let mut state = self.state();
         state.call(Call::SyncFolder).map_err(|failure| failure.errno())?;
         if state.lie == Some(Lie::FolderForgotten) {
@@ -606,6 +588,7 @@ impl Disk for TestDisk {
     }
 
     fn lock(&self) -> Result<Locked<TestLock>, Errno> {
+        meanwhile::happens(&self.meanwhiles.before_lock);
         let mut state = self.state();
         if state.lock_holder.is_some() {
             return Ok(Locked::Busy);
@@ -689,10 +672,7 @@ impl DiskFile for TestFile {
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Errno> {
-        let meanwhile = self.disk.before_read.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(meanwhile) = meanwhile {
-            meanwhile();
-        }
+        meanwhile::happens(&self.disk.meanwhiles.before_read);
         let mut state = self.disk.state();
         state.call(Call::Read).map_err(|failure| failure.errno())?;
         super::read_whole(buffer, offset, |piece, at| state.pread(self.number, piece, at))

@@ -5,6 +5,7 @@ mod crash;
 mod decision;
 mod kinds;
 mod live;
+mod making;
 mod newer;
 mod open_cut;
 mod pace;
