@@ -465,8 +465,10 @@ where
         slot: u32,
     ) -> Result<(), SessionError> {
         let geometry = self.local.geometry();
-        let of = (peer, session);
-        if let Some(lsn) = self.scrubber.resend.damage(&self.fabric, &mut self.local, of, range)? {
+        // A session that is gone was reported: its orders are void.
+        let Some(link) = self.sessions.outgoing(peer, session, Purpose::Replicate) else { return Ok(()) };
+        let (of, transfer) = ((peer, session), link.transfer());
+        if let Some(lsn) = self.scrubber.resend.damage(&self.fabric, &mut self.local, of, range, transfer)? {
             self.scrubber.look(lsn);
             return Err(SessionError::Damaged { lsn });
         }
@@ -475,8 +477,6 @@ where
             let number = geometry.segment_of(part.start);
             segments[at] = Some(self.local.segment(&self.fabric, number, Use::Send)?);
         }
-        // A session that is gone was reported: its orders are void.
-        let Some(link) = self.sessions.outgoing(peer, session, Purpose::Replicate) else { return Ok(()) };
         self.group_meters.batches.add(1);
         self.group_meters.batch_bytes.record(range.bytes());
         let cost = link.replicate(range, notice, slot, segments)?;

@@ -26,6 +26,7 @@ mod arrivals;
 mod execute;
 mod executor;
 mod full;
+mod head;
 mod incoming;
 mod lead;
 mod local;

@@ -257,6 +257,11 @@ impl<F: Fabric> Outgoing<F> {
         self.connection.endpoint().to_vec()
     }
 
+    /// How the devices of both ends move mapped files.
+    pub(crate) fn transfer(&self) -> Transfer {
+        self.connection.transfer()
+    }
+
     /// Whether the engine was told that it may be used.
     pub(crate) fn is_up(&self) -> bool {
         self.told_up_to.is_some()
@@ -560,7 +565,7 @@ impl<F: Fabric> Outgoing<F> {
 
 /// A stretch of a segment as the two devices move it: as it is, or widened to whole pages.
 ///
-/// The head of a partly filled page is sent again with the bytes that it was sent with before. What travels along behind the end is no
+/// The head of a partly filled page is sent again with the bytes that it was sent with before ([`super::head`] sees to that). What travels along behind the end is no
 /// valid record until it is sent for itself, or is one: a record that was published meanwhile. Segments and windows begin
 /// and end at pages, so that a widened stretch stays inside.
 fn widened(transfer: Transfer, stretch: Range<u64>) -> Result<Range<u64>, SessionError> {

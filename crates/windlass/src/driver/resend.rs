@@ -1,11 +1,13 @@
-//! What a primary sends again from cold segments is checked before it is sent: rot here must not be written over what is whole there.
+//! What a primary sends again is checked before it is sent: rot here must not be written over what is whole there. From cold segments that is
+//! whatever is sent, and the heads of pages from any.
 
 use windlass_engine::{LsnRange, Session};
-use windlass_fabric::Fabric;
+use windlass_fabric::{Fabric, Transfer};
 use windlass_log::{Fetched, Geometry, Image, Lsn, MemberId, Scan, ScanError, Shape, Step};
 use windlass_store::Store;
 use windlass_store::disk::Disk;
 
+use super::head::{self, Head, Looked};
 use super::local::Local;
 use super::memory::{SegmentError, Segments, Use};
 
@@ -17,6 +19,8 @@ struct Check {
     next: Lsn,
     /// `None` while nothing is checked: what was sent last was just written, or ended inside a record.
     scan: Option<Scan>,
+    /// How the page was sent that the last range ended in.
+    head: Option<Head>,
 }
 
 /// The checks of each peer's newest session.
@@ -47,9 +51,43 @@ impl<F: Fabric, D: Disk> Image for Sent<'_, F, D> {
     }
 }
 
+fn shape<F: Fabric, D: Disk>(local: &Local<F, D>) -> Shape {
+    Shape { geometry: local.geometry(), log_id: local.log_id(), history: local.history.clone() }
+}
+
+impl Check {
+    /// Where the head of the page that the range begins in does not hold, if anywhere.
+    fn head_damage<F: Fabric, D: Disk>(
+        &mut self,
+        fabric: &F,
+        local: &mut Local<F, D>,
+        range: LsnRange,
+        page: u64,
+    ) -> Result<Option<Lsn>, SegmentError> {
+        let next = head::Next { page, range: range.start..range.end, last: self.head.take() };
+        let looked = next.compare(fabric, local)?;
+        if let Looked::Unknown(_) = looked {
+            let (shape, trimmed) = (shape(local), local.store.trimmed());
+            let geometry = shape.geometry;
+            let mut image = Sent { segments: &mut local.segments, fabric, store: &local.store, geometry };
+            match next.damage(&mut image, &shape, trimmed) {
+                Ok(None) => {}
+                Ok(Some(lsn)) => return Ok(Some(lsn)),
+                Err(ScanError::Image { error, .. }) => return Err(error),
+                // As below: a flat scan needs no more than its buffer.
+                Err(ScanError::Memory { .. }) => {}
+            }
+        }
+        let (Looked::Same(head) | Looked::Unknown(head)) = looked;
+        self.head = head;
+        Ok(None)
+    }
+}
+
 impl Resend {
     /// Where what is to be sent does not hold, if anywhere: then everything behind in that session does not, either. Ranges that begin in the segment of
-    /// the persisted mark, or behind, are not looked at: they were just written.
+    /// the persisted mark, or behind, are not looked at: they were just written. What a device sends along that moves whole pages is looked at: the head
+    /// of the first page wherever it lies, the rest of the last one in cold segments.
     ///
     /// A session's first range begins where the peer's valid log ends, which is a record's end. The bytes here are not asked whether a record
     /// begins there: the first header may be what is rotten.
@@ -59,6 +97,7 @@ impl Resend {
         local: &mut Local<F, D>,
         (peer, session): (MemberId, Session),
         range: LsnRange,
+        transfer: Transfer,
     ) -> Result<Option<Lsn>, SegmentError> {
         if range.is_empty() {
             return Ok(None);
@@ -66,13 +105,20 @@ impl Resend {
         self.0.retain(|check| check.peer != peer || check.session == session);
         let known = self.0.iter().position(|check| check.peer == peer);
         let at = known.unwrap_or_else(|| {
-            self.0.push(Check { peer, session, next: range.start, scan: None });
+            self.0.push(Check { peer, session, next: range.start, scan: None, head: None });
             self.0.len() - 1
         });
         let check = &mut self.0[at];
         let follows = check.next == range.start;
         check.next = range.end;
-        if range.start >= local.store.cold_end() {
+        let page = head::page_bytes(transfer);
+        if let Some(page) = page
+            && let Some(lsn) = check.head_damage(fabric, local, range, page)?
+        {
+            return Ok(Some(lsn));
+        }
+        let cold_end = local.store.cold_end();
+        if range.start >= cold_end {
             check.scan = None;
             return Ok(None);
         }
@@ -84,14 +130,13 @@ impl Resend {
             None if known.is_some() && !local.store.starts_record(range.start).unwrap_or(false) => {
                 return Ok(None);
             }
-            None => {
-                let shape = Shape { geometry, log_id: local.log_id(), history: local.history.clone() };
-                Scan::new(shape, range.start, None).flat()
-            }
+            None => Scan::new(shape(local), range.start, None).flat(),
         };
         let scan = check.scan.insert(scan);
+        let end = page.map(|page| head::page_end(geometry, page, range.end));
+        let end = end.filter(|end| *end <= cold_end).unwrap_or(range.end);
         let mut image = Sent { segments: &mut local.segments, fabric, store: &local.store, geometry };
-        while scan.at() < range.end {
+        while scan.at() < end {
             match scan.step(&mut image) {
                 Ok(Step::Record(_)) => {}
                 // It stands there for whatever else was ordered of this session.
