@@ -130,8 +130,8 @@ impl EpochHistory {
 
     /// Forgets every epoch that owns nothing at or beyond `lsn`. The entry that owns `lsn` stays as it is.
     ///
-    /// Give it the base of the segment that holds the log's new beginning: a scan starts at that segment's first record, to get to know
-    /// the chain and the records' places.
+    /// A log that begins at `lsn` needs no more: a scan of its first segment begins at the trim point where what is below it can't be read any more, and
+    /// [`locate`](crate::locate) does so, too.
     pub fn trim(&mut self, lsn: Lsn) {
         let next = self.entries.partition_point(|entry| entry.start <= lsn);
         self.entries.drain(..next.saturating_sub(1));

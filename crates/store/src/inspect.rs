@@ -358,7 +358,9 @@ impl<D: Disk> Inspection<D> {
     /// [`ReadError::Memory`], [`ReadError::Disk`]: it could not be read.
     pub fn record_around(&self, lsn: Lsn, end: Lsn) -> Result<Option<Lsn>, ReadError> {
         let mut file = None;
-        match locate(&mut Files::new(&self.disk, self.geometry, &mut file), &self.shape(), lsn, end) {
+        let (mut files, trimmed) =
+            (Files::new(&self.disk, self.geometry, &mut file), self.superblock.trimmed);
+        match locate(&mut files, &self.shape(), trimmed, lsn, end) {
             Ok(Located::Inside { start, .. }) => Ok(Some(start)),
             Ok(Located::Start | Located::Unreadable(_)) => Ok(None),
             Err(ScanError::Image { error, .. }) => Err(error.into()),

@@ -120,7 +120,7 @@ impl<D: Disk> Store<D> {
     pub fn is_whole_up_to(&self, lsn: Lsn, end: Lsn) -> Result<bool, ReadError> {
         let mut file = None;
         let mut files = Files::new(&self.disk, self.geometry, &mut file);
-        match locate(&mut files, &self.shape(), lsn, end).map_err(scan_failed)? {
+        match locate(&mut files, &self.shape(), self.trimmed(), lsn, end).map_err(scan_failed)? {
             Located::Start => Ok(true),
             Located::Inside { .. } | Located::Unreadable(_) => Ok(false),
         }
@@ -302,7 +302,7 @@ fn explain<D: Disk>(
 ) -> Result<ReadError, ReadError> {
     if let Some(shape) = shape {
         let mut files = Files::new(&store.disk, store.geometry, file);
-        match locate(&mut files, shape, stop.lsn, end).map_err(scan_failed)? {
+        match locate(&mut files, shape, store.trimmed(), stop.lsn, end).map_err(scan_failed)? {
             Located::Inside { start, end } => {
                 return Ok(ReadError::InsideRecord { lsn: stop.lsn, start, end });
             }

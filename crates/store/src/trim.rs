@@ -167,7 +167,8 @@ impl<D: Disk> Store<D> {
             return None;
         }
         let mut file = None;
-        match locate(&mut Files::new(&self.disk, self.geometry, &mut file), &self.shape(), lsn, end) {
+        let mut files = Files::new(&self.disk, self.geometry, &mut file);
+        match locate(&mut files, &self.shape(), self.trimmed(), lsn, end) {
             Ok(Located::Inside { start, end }) => Some(start..end),
             Ok(Located::Start | Located::Unreadable(_)) | Err(_) => None,
         }

@@ -792,7 +792,8 @@ pub enum Located {
     Unreadable(Stop),
 }
 
-/// Finds out where `lsn` lies, by going through its segment from the start; a place in a header page counts as inside something. `until` is a record's end at or behind it.
+/// Finds out where `lsn` lies, by going through its segment from the start, or from `known` where that lies in between: a record's start, such as the trim point, below which neither
+/// records nor the history need be there any more. A place in a header page counts as inside something. `until` is a record's end at or behind `lsn`.
 ///
 /// # Errors
 ///
@@ -800,6 +801,7 @@ pub enum Located {
 pub fn locate<I: Image>(
     image: &mut I,
     shape: &Shape,
+    known: Lsn,
     lsn: Lsn,
     until: Lsn,
 ) -> Result<Located, ScanError<I::Error>> {
@@ -808,7 +810,9 @@ pub fn locate<I: Image>(
     if lsn < first {
         return Ok(Located::Inside { start: geometry.base(geometry.segment_of(lsn)), end: first });
     }
-    let mut scan = Scan::new(shape.clone(), first, None).until(until).flat();
+    let is_between = (first..=lsn).contains(&known) && geometry.normalize(known) == known;
+    let from = if is_between { known } else { first };
+    let mut scan = Scan::new(shape.clone(), from, None).until(until).flat();
     loop {
         if scan.at() == lsn {
             return Ok(Located::Start);

@@ -280,7 +280,7 @@ fn an_lsn_inside_a_record_is_told_from_a_start_and_from_damage() {
     let first = log.append(&[1; 100]);
     let second = log.append(&[2; 100]);
     let shape = log.shape.clone();
-    let at = |lsn| locate(&mut log.image(), &shape, lsn, second.end).unwrap();
+    let at = |lsn| locate(&mut log.image(), &shape, Lsn(0), lsn, second.end).unwrap();
     assert_eq!(at(first.start), Located::Start);
     assert_eq!(at(second.start), Located::Start);
     assert_eq!(at(second.end), Located::Start);
@@ -291,7 +291,13 @@ fn an_lsn_inside_a_record_is_told_from_a_start_and_from_damage() {
     assert!(matches!(at(Lsn(u64::MAX)), Located::Unreadable(_)));
     assert!(matches!(at(Lsn(1 << 62)), Located::Inside { .. } | Located::Unreadable(_)));
     log.flip(first.start);
-    assert!(matches!(locate(&mut log.image(), &shape, second.start, second.end), Ok(Located::Unreadable(_))));
+    let known = |known, lsn| locate(&mut log.image(), &shape, known, lsn, second.end).unwrap();
+    assert!(matches!(known(Lsn(0), second.start), Located::Unreadable(_)));
+    // Where a record starts behind the damage, as far as it is known.
+    assert_eq!(known(second.start, second.start), Located::Start);
+    assert_eq!(known(second.start, Lsn(second.start.0 + 8)), inside);
+    assert!(matches!(known(second.end, second.start), Located::Unreadable(_)));
+    assert!(matches!(known(Lsn(second.start.0 + 3), second.end), Located::Unreadable(_)));
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod open_cut;
 mod pace;
 mod repair;
 pub(crate) mod testlog;
+mod trimming;
 
 use windlass_log::Lsn;
 
