@@ -88,7 +88,8 @@ impl<D: Disk> Store<D> {
         let kept = segments.split_off(&first);
         let mut open = std::mem::replace(&mut *segments, kept);
         drop(segments);
-        let from = self.released_below.swap(first, Ordering::AcqRel);
+        // A trim that went further may have come before: nothing is left to release then.
+        let from = self.released_below.fetch_max(first, Ordering::AcqRel);
         // Those that have a file: after a reset the log may begin far behind where it ended.
         let Ok(listing) = folder::list(&self.disk) else {
             // The next opening finds them below the trim point (kind 47).

@@ -254,11 +254,22 @@ impl<D: Disk> Store<D> {
 
     /// [`Store::update`], of any field.
     pub(crate) fn rewrite(&self, change: impl FnOnce(&mut Superblock)) -> Result<(), UpdateError> {
+        self.rewrite_if::<UpdateError>(|superblock| {
+            change(superblock);
+            Ok(())
+        })
+    }
+
+    /// [`Store::rewrite`] by who has to look at the superblock first: no other change comes between. After a refusal nothing is written.
+    pub(crate) fn rewrite_if<E>(&self, change: impl FnOnce(&mut Superblock) -> Result<(), E>) -> Result<(), E>
+    where
+        E: From<UpdateError> + From<StoreError>,
+    {
         self.usable()?;
         self.vouch()?;
         let mut control = locked(&self.superblock);
         let mut next = control.now.clone();
-        change(&mut next);
+        change(&mut next)?;
         assert!(
             next.promised >= control.now.promised,
             "R-7: a promise never goes back: {} after {}",
@@ -266,7 +277,7 @@ impl<D: Disk> Store<D> {
             control.now.promised
         );
         next.generation = control.now.generation + 1;
-        let bytes = next.encode()?;
+        let bytes = next.encode().map_err(UpdateError::from)?;
         superblock::write_both(&self.disk, &control.file, &bytes).map_err(|error| self.fail(error))?;
         Counting::add(&self.counting.superblock_writes, 1);
         control.now = next;

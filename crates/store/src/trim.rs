@@ -8,7 +8,8 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use windlass_log::{
-    Epoch, EpochHistory, HEADER_BYTES, Located, Lsn, RECORD_ALIGN, RecordHeader, Salt, Superblock, locate,
+    Epoch, EpochHistory, HEADER_BYTES, LiveMark, Located, Lsn, RECORD_ALIGN, RecordHeader, Salt, Superblock,
+    locate,
 };
 
 use crate::disk::{Access, Disk, DiskFile, Errno};
@@ -131,19 +132,28 @@ impl<D: Disk> Store<D> {
         if lsn > drained {
             return Err(TrimError::BeyondEnd { lsn, drained });
         }
-        if lsn < drained && !self.starts_record(lsn)? {
+        let history = self.history();
+        let owner = LiveMark::epoch_below(&history, lsn);
+        if lsn < drained && !self.starts_record_in(&history, lsn)? {
             return Err(TrimError::InsideRecord { lsn, record: self.record_around(lsn, drained) });
         }
         // Without the flushes' turn: a flush under way may be a long one, and a trim only raises what it raises.
-        self.rewrite(|superblock| {
+        self.rewrite_if(|superblock| {
+            let before = superblock.trimmed;
+            // A cut that came since has given the byte below to another epoch.
+            if before < lsn && LiveMark::epoch_below(&superblock.history, lsn) != owner {
+                let drained = superblock.history.last().map_or(before, |last| last.start.max(before));
+                return Err(TrimError::BeyondEnd { lsn, drained });
+            }
             keep_own(superblock, change);
-            superblock.trimmed = lsn;
+            superblock.trimmed = before.max(lsn);
             superblock.persisted = superblock.persisted.max(lsn);
             superblock.clean = None;
             // A member's engine has trimmed its history itself: it keeps the epoch of the last byte below, which ranks an emptied log.
             if superblock.configuration.is_empty() {
-                superblock.history.trim(lsn);
+                superblock.history.trim(superblock.trimmed);
             }
+            Ok(())
         })?;
         self.pass_marks(lsn, || self.release(lsn));
         self.recycle()?;
@@ -180,6 +190,10 @@ impl<D: Disk> Store<D> {
     ///
     /// The segment can't be read.
     pub fn starts_record(&self, lsn: Lsn) -> Result<bool, DiskError> {
+        self.starts_record_in(&self.history(), lsn)
+    }
+
+    fn starts_record_in(&self, history: &EpochHistory, lsn: Lsn) -> Result<bool, DiskError> {
         if !lsn.0.is_multiple_of(RECORD_ALIGN) || self.geometry.normalize(lsn) != lsn {
             return Ok(false);
         }
@@ -197,7 +211,7 @@ impl<D: Disk> Store<D> {
             self.disk.path(),
             &name,
         )?;
-        let epoch = self.history().epoch_at(lsn);
+        let epoch = history.epoch_at(lsn);
         Ok(count == header.len()
             && epoch.is_some_and(|epoch| {
                 RecordHeader::decode(
@@ -255,7 +269,8 @@ impl<D: Disk> Store<D> {
         let _turn = locked(&self.flushing);
         // First: a mark above the end of the log would make damage of what was cut.
         self.lower_mark(lsn)?;
-        self.rewrite(|superblock| {
+        self.rewrite_if(|superblock| {
+            refuse_trimmed(superblock, lsn)?;
             keep_own(superblock, change);
             superblock.persisted = superblock.persisted.min(lsn);
             // A member's engine says itself what it may have acknowledged, or that it can't tell any more.
@@ -263,6 +278,7 @@ impl<D: Disk> Store<D> {
                 superblock.acknowledged = superblock.acknowledged.min(lsn);
             }
             superblock.clean = None;
+            Ok::<_, CutError>(())
         })?;
         self.persisted.fetch_min(lsn.0, Ordering::AcqRel);
         if lsn.0 <= self.mark_max.load(Ordering::Acquire).max(trimmed.0) {
@@ -312,15 +328,17 @@ impl<D: Disk> Store<D> {
         }
         let turn = locked(&self.flushing);
         self.lower_mark(lsn)?;
-        self.rewrite(|superblock| {
+        self.rewrite_if(|superblock| {
+            refuse_trimmed(superblock, lsn)?;
             keep_own(superblock, change);
             superblock.trimmed = lsn;
             superblock.persisted = lsn;
             superblock.clean = None;
+            Ok::<_, CutError>(())
         })?;
         self.persisted.store(lsn.0, Ordering::Release);
         self.mark_max.store(u64::MAX, Ordering::Release);
-        self.trimmed.store(lsn.0, Ordering::Release);
+        self.trimmed.fetch_max(lsn.0, Ordering::AcqRel);
         drop(turn);
         self.release(lsn);
         self.recycle()?;
@@ -358,6 +376,12 @@ pub(crate) fn keep_own(superblock: &mut Superblock, change: impl FnOnce(&mut Sup
     superblock.clean = before.clean;
     superblock.boot_id = before.boot_id;
     superblock.place = before.place;
+}
+
+/// Refuses to take away from a place below the trim point. Asked under the superblock's lock: a trim may have come since the call began.
+fn refuse_trimmed(superblock: &Superblock, lsn: Lsn) -> Result<(), CutError> {
+    let trimmed = superblock.trimmed;
+    if lsn < trimmed { Err(CutError::Trimmed { lsn, trimmed }) } else { Ok(()) }
 }
 
 /// Zeroes the record header at `offset`, durably: nothing behind it parses any more, as a log is read record by record.

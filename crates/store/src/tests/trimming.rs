@@ -1,11 +1,13 @@
 //! Trim points: what is told of what lies behind them, and of two trims at once (kinds 45 and 48).
 
+use std::sync::Arc;
+
 use windlass_log::{Lsn, SEGMENT_BYTES_MIN};
 
 use super::filled;
 use super::testlog::TestLog;
 use crate::disk::testing::TestDisk;
-use crate::{Inspection, ReadError, TrimError};
+use crate::{CutError, Inspection, ReadError, TrimError};
 
 /// The trim point lies in a segment in which an older epoch has records, too, of which the history says nothing any more.
 #[test]
@@ -33,4 +35,62 @@ fn kind_48_a_place_inside_a_record_is_no_damage_where_an_older_epoch_of_its_segm
     check(&log);
     log.store.trim(first.end, log.handoff.drained()).unwrap();
     check(&log);
+}
+
+/// The later trim is done while the earlier one looks whether a record starts at its place.
+#[test]
+fn kind_45_the_trim_point_does_not_go_back_where_two_trim_at_once() {
+    let (disk, log, starts) = filled(300);
+    let drained = log.handoff.drained();
+    let (low, high) = (starts[10], starts[290]);
+    assert!(high.0 / SEGMENT_BYTES_MIN > low.0 / SEGMENT_BYTES_MIN);
+    log.handoff.retire();
+    let store = Arc::clone(&log.store);
+    disk.before_read(move || store.trim(high, drained).unwrap());
+    log.store.trim(low, drained).unwrap();
+    assert_eq!(log.store.trimmed(), high);
+    assert_eq!(log.store.superblock().trimmed, high);
+    drop(log);
+    let log = TestLog::open(disk.after_kill()).unwrap();
+    assert_eq!(log.store.trimmed(), high);
+}
+
+/// The log is cut while a trim behind the cut looks whether a record starts at its place.
+#[test]
+fn kind_42_and_45_no_trim_passes_a_cut_that_came_meanwhile() {
+    let (disk, log, starts) = filled(30);
+    let drained = log.handoff.drained();
+    log.handoff.seal();
+    log.handoff.retire();
+    let (store, cut) = (Arc::clone(&log.store), starts[10]);
+    disk.before_read(move || {
+        let superblock = store.superblock();
+        let epoch = superblock.promised.next_for(superblock.member);
+        let mut history = superblock.history;
+        history.cut(cut);
+        history.extend(epoch, cut).unwrap();
+        store.cut(cut, history, epoch).unwrap();
+    });
+    let trimmed = log.store.trimmed();
+    let error = log.store.trim(starts[20], drained).unwrap_err();
+    assert_eq!(error, TrimError::BeyondEnd { lsn: starts[20], drained: cut });
+    assert_eq!(log.store.superblock().trimmed, trimmed);
+    log.store.trim(starts[5], cut).unwrap();
+    drop(log);
+    let log = TestLog::open(disk.after_kill()).unwrap();
+    assert_eq!((log.store.trimmed(), log.opened.tail), (starts[5], cut));
+}
+
+/// A trim goes past the place at which the log is to begin again, while the segment there is being made.
+#[test]
+fn kind_45_a_log_that_begins_again_does_not_put_the_trim_point_back() {
+    let (disk, log, _) = filled(5);
+    log.handoff.retire();
+    let (place, later) = (Lsn((9 * SEGMENT_BYTES_MIN) + 4096), Lsn((9 * SEGMENT_BYTES_MIN) + 8192));
+    let store = Arc::clone(&log.store);
+    disk.before_sync_folder(move || store.trim(later, later).unwrap());
+    let error = log.store.reset_with(place, |_| {}).unwrap_err();
+    assert_eq!(error, CutError::Trimmed { lsn: place, trimmed: later });
+    assert_eq!(log.store.superblock().trimmed, later);
+    assert_eq!(log.store.trimmed(), later);
 }
