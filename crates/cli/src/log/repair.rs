@@ -23,7 +23,7 @@ const QUARANTINE: &str = "quarantine";
 pub(super) const TABLE: &str = "\
 Exit status:
   0   done: the log is whole (repair --dry-run: nothing is amiss; salvage: everything was readable)
-  1   repair --dry-run: something is to be mended, and nothing is lost by that
+  1   something is to be mended, and nothing is lost by that (repair --dry-run), or is left of the torn end of a member's log, which its primary decides
   2   damage: repair left it, as no --give-up names all of it, or found it (--dry-run), or something has to be moved out of the way; salvage could not read all
   3   refused: no log there, a range that is not damaged, a member's log is given up, the new folder is not empty, ...
   4   the folder is in use by another process
@@ -284,6 +284,12 @@ fn end(repair: &Repair, repaired: &Repaired) -> Result<(), Failure> {
             )
         };
         return Err(Failure::new(Status::Damage, format_args!("damage is left; {remedy}")));
+    }
+    if let Some(lsn) = repaired.torn.filter(|_| !repair.dry_run) {
+        let what = format_args!(
+            "the torn tail at LSN {lsn} is left, and nothing durable is lost by it: the log is a member's, and where that ends its primary decides: start the member"
+        );
+        return Err(Failure::new(Status::Torn, what));
     }
     if repair.dry_run && !repaired.findings.is_empty() {
         return Err(Failure::new(

@@ -24,8 +24,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use windlass_log::{
-    Epoch, Geometry, HistoryError, Holder, Lsn, Row, SEGMENT_HEADER_BYTES, SEGMENT_START_BYTES,
-    SegmentHeaderError, StopReason, Superblock, SuperblockEncodeError,
+    Class, Epoch, Extent, Geometry, HistoryError, Holder, Lsn, Row, SEGMENT_HEADER_BYTES,
+    SEGMENT_START_BYTES, SegmentHeaderError, StopReason, Superblock, SuperblockEncodeError,
 };
 
 pub use self::survey::Tally;
@@ -35,7 +35,7 @@ use self::quarantine::Quarantine;
 use self::survey::{Mended, Survey};
 use crate::disk::{Access, Disk, DiskFile, Locked};
 use crate::error::{At, DiskCall, DiskError};
-use crate::examine::{Identified, holder_of, identify_forgiving};
+use crate::examine::{Identified, holder_of, identify_forgiving, judge_folder};
 use crate::folder;
 use crate::image::{Forgiving, Unreadable};
 use crate::names;
@@ -142,6 +142,8 @@ pub struct Repaired {
     pub tail: Lsn,
     /// Whose log it is.
     pub holder: Holder,
+    /// Where the log still ends in what a crash has torn: in a dry run, and of a member's log, whose end is its primary's to decide. Nothing durable is lost by it, and opening goes on there.
+    pub torn: Option<Lsn>,
     /// What was given up now, by this repair's orders or by those of an interrupted one that it has gone on with: nothing of it can be read any more.
     pub given_up: Vec<Range<Lsn>>,
     /// Damage that is still there: no order named it, or it is a member's, whose peers have it.
@@ -379,6 +381,7 @@ fn look<D: Disk>(disk: &D, quarantine: &Option<D>) -> Result<(Repaired, Plan), R
         trimmed: now.trimmed,
         tail: survey.tail,
         holder: holder_of(&now),
+        torn: survey.torn.as_ref().map(|stop| stop.lsn),
         given_up: Vec::new(),
         left,
         quarantined: Vec::new(),
@@ -471,7 +474,8 @@ fn repair_locked<D: Disk>(
     kept.done()?;
     let given_up = gone_on.into_iter().chain(fill.given_up()).collect();
     let (after, _) = look(disk, &None)?;
-    repaired = Repaired { given_up, left: after.left, kept: after.kept, tail: after.tail, ..repaired };
+    let Repaired { left, kept, tail, torn, .. } = after;
+    repaired = Repaired { given_up, left, kept, tail, torn, ..repaired };
     Ok(repaired)
 }
 
@@ -606,6 +610,10 @@ fn act<D: Disk>(disk: &D, fill: &Fill, note: &Path, orders: &RepairOrders) -> Re
     fill::fill(disk, &now, geometry, fill, note)?;
     if let Some(lsn) = fill.torn {
         destroy_torn(disk, geometry, lsn)?;
+        // Where its place was blank that took nothing away of what lies behind: a new epoch does, as at an opening. The end of a member's log is its primary's.
+        if holder_of(&now) == Holder::Lone && torn_at(disk)? == Some(lsn) {
+            return cut(disk, orders, lsn, note);
+        }
     }
     let Some(Range { start: lsn, .. }) = fill.cut else { return Ok(()) };
     // That the newest epoch begins there says nothing by itself: the damage may begin where it does.
@@ -613,6 +621,19 @@ fn act<D: Disk>(disk: &D, fill: &Fill, note: &Path, orders: &RepairOrders) -> Re
         // Cut already, perhaps not to the end.
         return Ok(destroy_torn(disk, geometry, lsn)?);
     }
+    cut(disk, orders, lsn, note)
+}
+
+/// Where the log ends in what a crash has torn.
+fn torn_at<D: Disk>(disk: &D) -> Result<Option<Lsn>, RepairError> {
+    let Identified { now, geometry, live, .. } = identify_forgiving(disk, Access::Read)?;
+    let live = live.flushed(&now.history);
+    let verdict = judge_folder(disk, &now, live, geometry, Extent::Whole)?;
+    Ok((verdict.class() == Class::Torn).then_some(verdict.tail()))
+}
+
+/// Cuts a lone log, in a new epoch.
+fn cut<D: Disk>(disk: &D, orders: &RepairOrders, lsn: Lsn, note: &Path) -> Result<(), RepairError> {
     let options = Options { unsafe_filesystem: orders.unsafe_filesystem, ..Options::default() };
     cut_closed(disk, &options, lsn).map_err(|error| match error {
         OpenCutError::Open(error) => RepairError::Open(error),
@@ -620,7 +641,7 @@ fn act<D: Disk>(disk: &D, fill: &Fill, note: &Path, orders: &RepairOrders) -> Re
         OpenCutError::Member { .. }
         | OpenCutError::Trimmed { .. }
         | OpenCutError::InsideRecord { .. }
-        | OpenCutError::Beyond { .. } => no_orders(),
+        | OpenCutError::Beyond { .. } => RepairError::Note { file: note.to_path_buf() },
     })
 }
 

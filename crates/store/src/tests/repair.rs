@@ -628,3 +628,75 @@ fn kind_3_a_log_that_is_lost_from_its_first_record_on_is_given_up_by_order() {
         }
     }
 }
+
+/// A killed log with records above every mark: the place of the first that does not hold is blank, as where its page never arrived. Where the whole records end, and how many there are.
+fn torn_at_a_blank() -> (TestDisk, Lsn, u32) {
+    let disk = TestDisk::new();
+    let mut log = TestLog::create(disk.clone()).unwrap();
+    let mut append = |number: u32| log.append(&number.to_le_bytes().repeat(250)).unwrap();
+    let places: Vec<Lsn> = (0..14).map(|number| append(number).start).collect();
+    let torn = places[10];
+    drop(log);
+    let disk = disk.after_kill();
+    let mut bytes = disk.read_file(&name(torn));
+    let at = usize::try_from(torn.0 % SEGMENT).unwrap();
+    bytes[at..at + 1032].fill(0);
+    disk.write_file(&name(torn), &bytes);
+    (disk.copied_in_place(), torn, 10)
+}
+
+/// Destroying a header that is blank takes nothing away: what lies behind goes by a new epoch, as at an opening.
+#[test]
+fn kind_6_a_torn_end_whose_first_place_is_blank_is_cut_and_what_lies_behind_never_comes_back() {
+    let (disk, torn, count) = torn_at_a_blank();
+    let found = dry(&disk);
+    assert_eq!(found.torn, Some(torn));
+    assert!(matches!(found.findings[..], [Finding::Torn { lsn, .. }] if lsn == torn), "{found:?}");
+    let orders = RepairOrders::default();
+    let steps = {
+        let run = disk.copied_in_place();
+        let start = run.steps();
+        let repaired = try_repair(&run, &orders).unwrap();
+        assert_eq!((repaired.torn, repaired.tail, repaired.left.len()), (None, torn, 0), "{repaired:?}");
+        run.steps() - start
+    };
+    for step in 0..=steps {
+        for survive in [None, Some(Survive::Nothing), Some(Survive::Seeded(step))] {
+            let run = disk.copied_in_place();
+            run.stop_at(run.steps() + step);
+            let stopped = try_repair(&run, &orders);
+            assert_eq!(stopped.is_err(), step < steps, "{step}: {stopped:?}");
+            let run = match survive {
+                None => run.after_kill(),
+                Some(survive) => run.after_power_loss(survive),
+            };
+            assert_eq!(try_repair(&run, &orders).unwrap().torn, None, "{step}, {survive:?}");
+            assert!(dry(&run).findings.is_empty(), "{step}, {survive:?}");
+            assert_eq!(numbers(&run), (0..count).collect::<Vec<_>>(), "{step}, {survive:?}");
+            // As long as the one that went: the next would follow it.
+            let mut log = TestLog::open(run.clone()).unwrap();
+            assert_eq!(log.append(&99_u32.to_le_bytes().repeat(250)).unwrap().start, torn);
+            log.flush().unwrap();
+            log.close().unwrap();
+            assert_eq!(numbers(&run), (0..count).chain([99]).collect::<Vec<_>>(), "{step}, {survive:?}");
+        }
+    }
+}
+
+/// Where a member's log ends its primary decides: it is left, and told.
+#[test]
+fn kind_6_the_torn_end_of_a_members_log_is_left_and_told() {
+    let (disk, torn, _) = torn_at_a_blank();
+    let mut file = disk.read_file("superblock");
+    let mut superblock = windlass_log::Superblock::decode(&file[..64 << 10]).unwrap();
+    superblock.configuration = b"three members".to_vec();
+    let bytes = superblock.encode().unwrap();
+    for copy in [0, 64 << 10] {
+        file[copy..copy + bytes.len()].copy_from_slice(&bytes);
+    }
+    disk.write_file("superblock", &file);
+    let repaired = try_repair(&disk, &RepairOrders::default()).unwrap();
+    assert_eq!((repaired.torn, repaired.left.len()), (Some(torn), 0), "{repaired:?}");
+    let (_, opened) = Store::open(disk.clone(), &AROUND, &options()).unwrap();
+    assert_eq!(opened.tail, torn);
+}
