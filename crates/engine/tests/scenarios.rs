@@ -38,6 +38,7 @@ scenarios! {
     an_unread_notice_is_told_again
     campaign_when_handed_over
     damage_found_while_running
+    a_batch_that_was_just_sent_is_not_told_again
     a_candidate_that_nobody_answers
     a_fetch_that_nobody_answers
     r18_a_damaged_member_waits_before_it_says_so

@@ -133,3 +133,32 @@ impl Engine {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::core::tests::opening;
+    use super::*;
+    use windlass_log::Epoch;
+
+    #[test]
+    fn a_batch_waits_for_what_is_missing_only_with_bytes_to_carry_and_none_before_it() {
+        let mut config = opening(false, 6000, 6000, &[]).0;
+        config.limits.notice_slots = 2;
+        let mut peer = Peer::new(Epoch::new(1, MemberId(0)), 0);
+        peer.next_session(0);
+        peer.adopted(Lsn(5000), crate::Persisted(Lsn(5000)), 0);
+        assert_eq!(stall_cause(&config, &peer, Lsn(6000)), None, "it does not stream");
+        peer.granted_to = Lsn(8192);
+        assert_eq!(stall_cause(&config, &peer, Lsn(6000)), None);
+        peer.post(LsnRange::new(Lsn(5000), Lsn(8192)), 2);
+        assert_eq!(stall_cause(&config, &peer, Lsn(9000)), None, "one is in flight");
+        peer.batch_placed(Placed(Lsn(8192)));
+        assert_eq!(stall_cause(&config, &peer, Lsn(8192)), None, "there is nothing to carry");
+        assert_eq!(stall_cause(&config, &peer, Lsn(9000)), Some(StallCause::Window));
+        peer.granted_to = Lsn(65536);
+        assert_eq!(stall_cause(&config, &peer, Lsn(9000)), None);
+        peer.post(LsnRange::new(Lsn(8192), Lsn(9000)), 2);
+        peer.batch_placed(Placed(Lsn(9000)));
+        assert_eq!(stall_cause(&config, &peer, Lsn(9040)), Some(StallCause::Credits));
+    }
+}

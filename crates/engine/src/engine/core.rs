@@ -812,4 +812,14 @@ pub(super) mod tests {
         assert_eq!(merged(&[(1, 4096), (3, 4500)], &[(2, 5000)], 4096), None, "epochs go up");
         assert_eq!(merged(&whole[..2], &whole[1..], 5500), Some(history(&whole[1..])));
     }
+    #[test]
+    fn what_a_primary_saw_acknowledged_is_forgotten_where_the_log_has_other_bytes_r18() {
+        let mut core = core(false);
+        for (member, lsn) in [(1, 5000), (2, 5200)] {
+            core.witnessed.insert(MemberId(member), Mark { epoch: epoch(1), lsn: Lsn(lsn) });
+        }
+        core.state.promised = epoch(2);
+        core.adopt(Lsn(5000), history(&[(1, 4096), (2, 5000)]), Persisted(Lsn(5000)));
+        assert_eq!(core.witnessed.keys().collect::<Vec<_>>(), [&MemberId(1)]);
+    }
 }
