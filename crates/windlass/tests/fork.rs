@@ -129,3 +129,34 @@ fn a_child_that_drops_the_last_handle_leaves_its_parent_the_folder_kind_60() {
     log.close().unwrap();
     assert_eq!(payloads(&folder), [b"x"]);
 }
+
+/// Where the mapping was there is nothing in the child, nor in the child's own children, and nothing that a child maps comes to lie there.
+#[test]
+fn a_childs_append_writes_over_nothing_of_its_own_kind_60() {
+    let place = tempfile::tempdir().unwrap();
+    let (folder, childs) = (place.path().join("log"), place.path().join("child's"));
+    let log = options().segment_bytes(4 << 20).create(&folder).unwrap();
+    let _ = log.append(b"the parent's").unwrap();
+    let appends_to = |log: &Log| {
+        let here = log.clone();
+        forked(move || {
+            let mine: Vec<Vec<u8>> = (0..64).map(|_| vec![0; 1 << 20]).collect();
+            let is_appended = here.append(&[7; 100]).is_ok();
+            is_appended && mine.iter().any(|piece| piece.iter().any(|byte| *byte != 0))
+        })
+    };
+    assert_eq!(appends_to(&log), Child::Killed(SIGSEGV));
+    let here = log.clone();
+    let in_grandchild = move || {
+        let own = options().create(&childs).unwrap();
+        let _ = own.append(b"the child's").unwrap();
+        let ends = [appends_to(&here), appends_to(&own)];
+        let _ = own.append(b"another").unwrap();
+        own.close().unwrap();
+        ends == [Child::Killed(SIGSEGV), Child::Killed(SIGSEGV)] && payloads(&childs).len() == 2
+    };
+    assert_eq!(forked(in_grandchild), Child::Answered(REFUSED));
+    let _ = log.append(b"more").unwrap();
+    log.close().unwrap();
+    assert_eq!(payloads(&folder), [&b"the parent's"[..], b"more"]);
+}

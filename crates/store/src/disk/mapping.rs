@@ -24,6 +24,8 @@ use windlass_log::Memory;
 
 use super::{DiskMap, Errno};
 
+mod fork;
+
 /// The mapping of a [`super::RealFile`].
 pub struct RealMap {
     map: Arc<Mapped>,
@@ -31,11 +33,15 @@ pub struct RealMap {
 }
 
 /// Keeps the mapping; what the memory type holds on to.
-struct Mapped(MmapRaw);
+struct Mapped {
+    /// Struck off before the mapping goes.
+    _listed: fork::Listed,
+    map: MmapRaw,
+}
 
 impl std::fmt::Debug for RealMap {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RealMap").field("bytes", &self.map.0.len()).finish_non_exhaustive()
+        f.debug_struct("RealMap").field("bytes", &self.map.map.len()).finish_non_exhaustive()
     }
 }
 
@@ -47,10 +53,10 @@ impl RealMap {
         let map = options.map_raw(&file).map_err(|error| errno(&error))?;
         // No readahead: it brings in large folios, and one byte stored then costs a flush of the whole folio (DESIGN.md section 5).
         map.advise(Advice::Random).map_err(|error| errno(&error))?;
-        // A child must not write into the parent's log; touching the addresses there is a fault.
+        // A child must not write into the parent's log; touching the addresses there is a fault (kind 60).
         map.advise(Advice::DontFork).map_err(|error| errno(&error))?;
         let base = NonNull::new(map.as_mut_ptr()).ok_or(Errno::FAULT)?;
-        let map = Arc::new(Mapped(map));
+        let map = Arc::new(Mapped { _listed: fork::Listed::new(base.as_ptr(), len)?, map });
         let owner: Arc<dyn Send + Sync> = map.clone();
         // SAFETY: `base` is the start of a mapping of `len` bytes that lives as long as `owner`; it is page-aligned, readable and writable;
         // nothing else of this process makes a reference into it, and only `Memory` touches it.
@@ -73,13 +79,13 @@ impl DiskMap for RealMap {
     }
 
     fn flush_range(&self, range: Range<u64>) -> Result<(), Errno> {
-        let (offset, len) = within(&range, self.map.0.len());
-        self.map.0.flush_range(offset, len).map_err(|error| errno(&error))
+        let (offset, len) = within(&range, self.map.map.len());
+        self.map.map.flush_range(offset, len).map_err(|error| errno(&error))
     }
 
     fn populate(&self, range: Range<u64>) -> Result<(), Errno> {
-        let (offset, len) = within(&range, self.map.0.len());
-        self.map.0.advise_range(Advice::PopulateWrite, offset, len).map_err(|error| errno(&error))
+        let (offset, len) = within(&range, self.map.map.len());
+        self.map.map.advise_range(Advice::PopulateWrite, offset, len).map_err(|error| errno(&error))
     }
 }
 
