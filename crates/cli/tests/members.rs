@@ -1,201 +1,28 @@
 //! `windlass group add`, `remove`, `replace`, `quorums` and `members` as a user runs them: real processes, killed while the group changes. DESIGN.md
 //! sections 8.11 and 9.3.
 
+mod support;
+
 use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpListener;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+use support::{Group, PATIENCE, Said, windlass};
 
-fn windlass(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_windlass")).args(args).stdin(Stdio::null()).output().unwrap()
+/// A group of three that has a primary.
+fn started() -> Group {
+    let group = Group::init_small().start_all();
+    group.primary();
+    group
 }
 
-/// The first of five free ports, outside the range from which the system takes ports for outgoing connections.
-fn ports() -> u16 {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    for _ in 0..2000 {
-        let next = std::process::id().wrapping_mul(35) + 5 * NEXT.fetch_add(1, Ordering::Relaxed);
-        let port = 10_000 + u16::try_from(next % 20_000).unwrap();
-        if (port..port + 5).all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok()) {
-            return port;
-        }
-    }
-    panic!("no five free ports");
-}
-
-/// How a command ended, and what it said.
-#[derive(Debug)]
-struct Said {
-    code: Option<i32>,
-    out: String,
-    err: String,
-}
-
-impl Said {
-    fn of(output: Output) -> Said {
-        let text = |bytes| String::from_utf8(bytes).unwrap();
-        Said { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
-    }
-
-    #[track_caller]
-    fn well(self) -> String {
-        assert_eq!(self.code, Some(0), "{self:?}");
-        self.out
-    }
-
-    #[track_caller]
-    fn refused(self, code: i32, words: &str) {
-        assert!(self.code == Some(code) && self.err.contains(words), "{words}: {self:?}");
-    }
-}
-
-/// A group that begins with three on this machine. Its processes end with it.
-struct Group {
-    _folder: tempfile::TempDir,
-    root: PathBuf,
-    config: String,
-    port: u16,
-    /// By number, from 1 on.
-    members: Vec<Option<Child>>,
-}
-
-impl Group {
-    fn init() -> Group {
-        let folder = tempfile::tempdir().unwrap();
-        let root = folder.path().join("g");
-        let port = ports();
-        let at = root.to_str().unwrap();
-        let words = ["group", "init", "--folder", at, "--ports", &port.to_string(), "--any-filesystem"];
-        Said::of(windlass(&words)).well();
-        let config = root.join("group.toml").to_str().unwrap().to_owned();
-        let group = Group { _folder: folder, root, config, port, members: Vec::new() };
-        group.change_file(|text| text.replace("# segment_bytes = 67108864", "segment_bytes = 65536"));
-        group
-    }
-
-    fn change_file(&self, change: impl FnOnce(String) -> String) {
-        let text = std::fs::read_to_string(&self.config).unwrap();
-        std::fs::write(&self.config, change(text)).unwrap();
-    }
-
-    /// The table of a member that joins, in the file that everybody has.
-    fn announce(&self, number: u16) {
-        let (port, root) = (self.port + number - 1, self.root.display());
-        self.change_file(|text| {
-            format!(
-                "{text}\n[[members]]\nnumber = {number}\njoins = true\ncontrol = \"127.0.0.1:{port}\"\n\
-                 client = \"{root}/m{number}.sock\"\nfolder = \"{root}/m{number}\"\n"
-            )
-        });
-    }
-
-    fn started() -> Group {
-        let mut group = Group::init();
-        for number in 1..=3 {
-            group.start(number);
-        }
-        group.primary();
-        group
-    }
-
-    fn start(&mut self, number: usize) {
-        let lines = std::fs::OpenOptions::new().create(true).append(true).open(self.lines(number)).unwrap();
-        let child = Command::new(env!("CARGO_BIN_EXE_windlass"))
-            .args(["node", "--config", &self.config, "--member", &number.to_string()])
-            .stdin(Stdio::null())
-            .stderr(lines)
-            .spawn()
-            .unwrap();
-        if self.members.len() < number {
-            self.members.resize_with(number, || None);
-        }
-        assert!(self.members[number - 1].replace(child).is_none());
-    }
-
-    fn kill(&mut self, number: usize) {
-        let mut child = self.members[number - 1].take().unwrap();
-        child.kill().unwrap();
-        child.wait().unwrap();
-    }
-
-    fn lines(&self, number: usize) -> PathBuf {
-        self.root.join(format!("m{number}.log"))
-    }
-
-    fn said(&self, number: usize) -> String {
-        std::fs::read_to_string(self.lines(number)).unwrap_or_default()
-    }
-
-    fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
-        command.args(["group", "--config", &self.config]).args(args).stdin(Stdio::null());
-        command
-    }
-
-    fn group(&self, args: &[&str]) -> Said {
-        Said::of(self.command(args).output().unwrap())
-    }
-
-    /// Waits for a primary; its number.
-    fn primary(&self) -> usize {
-        self.wait(|group| {
-            let status = group.group(&["status", "--json"]).out;
-            let rows: Vec<Value> = status.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-            let leads = rows.iter().find(|row| row["role"] == "primary")?;
-            usize::try_from(leads["member"].as_u64().unwrap()).ok()
-        })
-    }
-
-    fn view(&self, member: Option<usize>) -> Option<Value> {
-        let mut args = vec![String::from("members"), String::from("--json")];
-        args.extend(member.map(|number| format!("--member={number}")));
-        let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        serde_json::from_str(&self.group(&args).out).ok()
-    }
-
-    fn append(&self, text: &[u8]) {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), text).unwrap();
-        self.group(&["append", "--file", file.path().to_str().unwrap(), "--quiet"]).well();
-    }
-
-    /// Waits until this member has these records, as it knows the log.
-    fn wait_read(&self, member: usize, want: &[u8]) {
-        let number = member.to_string();
-        self.wait(|group| {
-            let read = group.command(&["read", "--member", &number]).output().unwrap().stdout;
-            (read == want).then_some(())
-        });
-    }
-
-    #[track_caller]
-    fn wait<T>(&self, holds: impl Fn(&Group) -> Option<T>) -> T {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            if let Some(found) = holds(self) {
-                return found;
-            }
-            let lines: String = (1..=self.members.len()).map(|number| self.said(number)).collect();
-            assert!(Instant::now() < deadline, "{:?}\n{lines}", self.view(None));
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        for child in self.members.iter_mut().flatten() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
+/// Who belongs to the group, as the primary knows, or whoever knows best.
+fn view(group: &Group) -> Option<Value> {
+    serde_json::from_str(&group.group(&["members", "--json"]).out).ok()
 }
 
 fn records(from: u32, to: u32) -> Vec<u8> {
@@ -213,7 +40,7 @@ fn voters(view: &Value) -> Vec<u64> {
 
 #[test]
 fn a_fourth_member_is_added_the_primary_leaves_and_each_says_so() {
-    let mut group = Group::started();
+    let mut group = started();
     group.append(&records(0, 3000));
     group.announce(4);
     group.start(4);
@@ -271,7 +98,7 @@ fn a_fourth_member_is_added_the_primary_leaves_and_each_says_so() {
 /// Its own log does not tell it: it was down when it was taken out, and nobody dials it any more.
 #[test]
 fn a_member_that_was_taken_out_while_it_was_down_says_so_to_whom_it_is_read_by() {
-    let mut group = Group::started();
+    let mut group = started();
     group.append(&records(0, 100));
     let away = group.primary() % 3 + 1;
     let number = away.to_string();
@@ -305,7 +132,7 @@ fn a_member_that_was_taken_out_while_it_was_down_says_so_to_whom_it_is_read_by()
 /// appended all the while.
 #[test]
 fn kind_55_a_member_whose_disk_was_emptied_is_replaced_under_load_with_a_kill_of_the_primary() {
-    let mut group = Group::started();
+    let mut group = started();
     let mut append = group
         .command(&["append", "--file", "-", "--in-flight", "64"])
         .stdin(Stdio::piped())
@@ -360,14 +187,14 @@ fn kind_55_a_member_whose_disk_was_emptied_is_replaced_under_load_with_a_kill_of
     let read = group.command(&["read"]).output().unwrap().stdout;
     assert!(read == want, "{} of {} bytes", read.len(), want.len());
     group.wait_read(4, &want);
-    let view = group.view(None).unwrap();
+    let view = view(&group).unwrap();
     let expected: Vec<u64> = (1..=4).filter(|number| *number != lost as u64).collect();
     assert_eq!((voters(&view), &view["committed"]), (expected, &Value::from(true)), "{view}");
 }
 
 #[test]
 fn a_member_that_joins_is_killed_at_many_moments_and_votes_in_the_end() {
-    let mut group = Group::started();
+    let mut group = started();
     let want = records(0, 20_000);
     group.append(&want);
     group.announce(4);
@@ -389,7 +216,7 @@ fn a_member_that_joins_is_killed_at_many_moments_and_votes_in_the_end() {
         group.start(4);
     }
     group.wait(|group| {
-        let view = group.view(None)?;
+        let view = view(group)?;
         (voters(&view) == [1, 2, 3, 4] && view["committed"] == true).then_some(())
     });
     group.wait_read(4, &want);
@@ -404,7 +231,7 @@ fn a_member_that_joins_is_killed_at_many_moments_and_votes_in_the_end() {
 
 #[test]
 fn each_wrong_use_is_refused_with_what_to_do() {
-    let mut group = Group::started();
+    let mut group = started();
     group.append(&records(0, 10));
     group.group(&["add", "4"]).refused(64, "the group's file has no member 4: add its table");
     group.group(&["add", "2"]).refused(64, "give the new member its own [[members]] table");
@@ -446,7 +273,7 @@ fn each_wrong_use_is_refused_with_what_to_do() {
 
 #[test]
 fn a_folder_or_a_file_that_does_not_fit_the_group_is_refused() {
-    let group = Group::init();
+    let group = Group::init_small();
     let node = |number: &str| Said::of(windlass(&["node", "--config", &group.config, "--member", number]));
     // Sizes of quorums that are half there, or miss each other.
     let original = std::fs::read_to_string(&group.config).unwrap();
