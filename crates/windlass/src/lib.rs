@@ -75,6 +75,9 @@ mod commit;
 pub mod control;
 pub mod driver;
 mod error;
+#[cfg(test)]
+#[path = "../tests/support/lines.rs"]
+mod lines;
 mod log;
 mod metrics;
 #[cfg(feature = "tcp")]

@@ -1,9 +1,13 @@
 //! The log of one node on a disk that fails, fills up and loses power, and among producers that don't keep to the rules.
 
+#[path = "support/lines.rs"]
+mod lines;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use lines::Lines;
 use windlass::store::disk::testing::{Call, Survive, TestDisk};
 use windlass::store::disk::{Disk, Errno};
 use windlass::{
@@ -623,35 +627,18 @@ fn a_waker_may_use_the_log_at_once() {
     log.close().unwrap();
 }
 
-/// A drain for log lines of level error: how many there were.
-#[derive(Clone, Default)]
-struct Errors(Arc<AtomicU64>);
-
-impl slog::Drain for Errors {
-    type Ok = ();
-    type Err = slog::Never;
-
-    fn log(&self, record: &slog::Record<'_>, _: &slog::OwnedKVList) -> Result<(), slog::Never> {
-        if record.level().is_at_least(slog::Level::Error) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-        Ok(())
-    }
-}
-
 #[test]
 fn a_closed_log_says_so_to_whoever_trims_and_has_not_failed() {
-    let errors = Errors::default();
+    let lines = Lines::default();
     let disk = TestDisk::new();
-    let logger = slog::Logger::root(errors.clone(), slog::o!());
-    let log = create(&disk, options().logger(logger));
+    let log = create(&disk, options().logger(lines.logger()));
     let one = append(&log, b"one");
     let other = log.clone();
     log.close().unwrap();
     assert_eq!(other.trim(one.end), Err(TrimError::Closed));
     assert!(matches!(other.append(b"two"), Err(AppendError::Sealed { .. })));
     drop(other);
-    assert_eq!(errors.0.load(Ordering::Relaxed), 0, "nothing has failed");
+    assert_eq!(lines.count(slog::Level::Error), 0, "nothing has failed");
     let log = Log::open_in(place(&disk), options()).unwrap();
     log.trim(one.end).unwrap();
     log.close().unwrap();

@@ -1,8 +1,12 @@
 //! The log of one node through its public interface, on a real folder.
 
+#[path = "support/lines.rs"]
+mod lines;
+
 use std::future::Future as _;
 use std::time::{Duration, Instant};
 
+use lines::Lines;
 use windlass::{
     AppendError, CommitError, CreateError, Epoch, Level, Log, Lsn, OpenError, OpenMode, Options, Outcome,
     ReadError, ReadOnly, TrimError, TruncateError, Verified,
@@ -207,26 +211,11 @@ fn the_cap_is_an_error_of_append_a_warning_and_ends_with_a_trim() {
     log.close().unwrap();
 }
 
-/// Keeps what is logged, by level and message.
-#[derive(Clone, Default)]
-struct Lines(std::sync::Arc<std::sync::Mutex<Vec<(slog::Level, String)>>>);
-
-impl slog::Drain for Lines {
-    type Ok = ();
-    type Err = slog::Never;
-
-    fn log(&self, record: &slog::Record<'_>, _: &slog::OwnedKVList) -> Result<(), slog::Never> {
-        self.0.lock().unwrap().push((record.level(), record.msg().to_string()));
-        Ok(())
-    }
-}
-
 #[test]
 fn a_log_that_is_nearly_full_says_so_in_one_line_and_counts_what_it_does() {
     let folder = folder();
     let lines = Lines::default();
-    let logger = slog::Logger::root(slog::Fuse(lines.clone()), slog::o!());
-    let log = small().retention_bytes(256 << 10).logger(logger).create(folder.path()).unwrap();
+    let log = small().retention_bytes(256 << 10).logger(lines.logger()).create(folder.path()).unwrap();
     let mut payload_bytes = 0;
     let mut records = 0;
     while log.append_wait_blocking(&[3; 1000], soon()).is_ok() {
@@ -234,8 +223,7 @@ fn a_log_that_is_nearly_full_says_so_in_one_line_and_counts_what_it_does() {
         let _ = log.metrics();
     }
     let _proof = log.commit_blocking(log.info().tail, Level::Local).unwrap();
-    let warnings = lines.0.lock().unwrap().iter().filter(|(level, _)| *level == slog::Level::Warning).count();
-    assert_eq!(warnings, 1);
+    assert_eq!(lines.take(slog::Level::Warning).len(), 1);
     let metrics = log.metrics();
     assert_eq!(metrics.payload_bytes, payload_bytes);
     assert!(metrics.records >= records, "with segment starts and filler");

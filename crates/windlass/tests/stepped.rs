@@ -7,11 +7,15 @@ mod world;
 #[path = "support/damage_cases.rs"]
 mod damage_cases;
 
+#[path = "support/lines.rs"]
+mod lines;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use lines::Lines;
 use windlass::control::{ControlEvent, ControlPlane, Frame};
 use windlass::driver::{Done, Driver, DriverEvent, DriverOptions, Executor, Lane, Parts, Work};
 use windlass::engine::{Config, Event, Identity, Input, Limits, Role, StopReason, Timing};
@@ -185,21 +189,8 @@ struct Sim {
     held: Option<usize>,
     /// Nobody appends.
     is_idle: bool,
+    /// What the members have logged.
     lines: Lines,
-}
-
-/// What the members have logged.
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<String>>>);
-
-impl slog::Drain for Lines {
-    type Ok = ();
-    type Err = slog::Never;
-
-    fn log(&self, record: &slog::Record<'_>, _: &slog::OwnedKVList) -> Result<(), slog::Never> {
-        self.0.lock().unwrap().push(record.msg().to_string());
-        Ok(())
-    }
 }
 
 fn surroundings(boot: u8, incarnation: u64) -> Surroundings {
@@ -315,7 +306,7 @@ impl Sim {
             reservation_limit: Duration::from_secs(5),
             full_disk_limit: Duration::from_secs(1),
             scrub_bytes_per_second: 1 << 20,
-            logger: slog::Logger::root(self.lines.clone(), slog::o!()),
+            logger: self.lines.logger(),
         };
         self.members[at].driver = Some(Driver::new(parts, options).unwrap());
         self.net.lock().unwrap().join(id, identity);

@@ -6,6 +6,7 @@ use windlass_engine::{Message, Session};
 use windlass_log::Epoch;
 
 use super::*;
+use crate::lines::Lines;
 
 const WAIT: Duration = Duration::from_secs(10);
 
@@ -257,16 +258,6 @@ fn who_is_dialled_tells_where_the_members_of_a_newer_configuration_are() {
 /// Who has left is dialled by nobody, and one with the lowest number dials nobody: it asks. One with a higher number is told when it dials.
 #[test]
 fn a_member_that_has_left_is_told_whether_it_dials_or_not() {
-    #[derive(Clone, Default)]
-    struct Lines(Arc<Mutex<Vec<String>>>);
-    impl slog::Drain for Lines {
-        type Ok = ();
-        type Err = slog::Never;
-        fn log(&self, record: &slog::Record<'_>, _: &slog::OwnedKVList) -> Result<(), slog::Never> {
-            self.0.lock().unwrap().push(record.msg().to_string());
-            Ok(())
-        }
-    }
     for left in [0, 2] {
         let mut sites = sites(3);
         let mut stays = options(&mut sites, 1);
@@ -276,10 +267,10 @@ fn a_member_that_has_left_is_told_whether_it_dials_or_not() {
         let mut stays = TcpControl::start(stays, || {}).unwrap();
         let mut gone = options(&mut sites, left);
         let lines = Lines::default();
-        gone.logger = Logger::root(lines.clone(), slog::o!());
+        gone.logger = lines.logger();
         let mut gone = TcpControl::start(gone, || {}).unwrap();
         let (start, told) = (Instant::now(), Refused::Outside { by: MemberId(1) }.to_string());
-        while !lines.0.lock().unwrap().iter().any(|line| line.contains(&told)) {
+        while !lines.have(&told) {
             assert!(start.elapsed() < 6 * WAIT, "m{left} is not told");
             std::thread::sleep(Duration::from_millis(5));
         }

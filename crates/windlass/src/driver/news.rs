@@ -384,26 +384,9 @@ pub(super) fn event(logger: &Logger, event: &Event) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use slog::{Drain, OwnedKVList, Record};
-    use std::sync::{Arc, Mutex};
+    use crate::lines::Lines;
 
     const MS: u64 = 1_000_000;
-
-    /// Keeps the lines that a release shows.
-    #[derive(Clone, Default)]
-    struct Lines(Arc<Mutex<Vec<String>>>);
-
-    impl Drain for Lines {
-        type Ok = ();
-        type Err = slog::Never;
-
-        fn log(&self, record: &Record<'_>, _: &OwnedKVList) -> Result<(), slog::Never> {
-            if record.level().is_at_least(slog::Level::Info) {
-                self.0.lock().unwrap().push(record.msg().to_string());
-            }
-            Ok(())
-        }
-    }
 
     struct Fixture {
         news: News,
@@ -433,7 +416,7 @@ mod tests {
             };
             Fixture {
                 news: News::of(MemberId(1), &voters, 2, 400 * MS, 0),
-                logger: Logger::root(lines.clone(), slog::o!()),
+                logger: lines.logger(),
                 lines,
                 status,
                 now: 0,
@@ -454,7 +437,8 @@ mod tests {
         }
 
         fn lines(&self) -> Vec<String> {
-            std::mem::take(&mut *self.lines.0.lock().unwrap())
+            // Those that a release shows.
+            self.lines.take(slog::Level::Info)
         }
     }
 
