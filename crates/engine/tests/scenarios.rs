@@ -38,6 +38,11 @@ scenarios! {
     an_unread_notice_is_told_again
     campaign_when_handed_over
     damage_found_while_running
+    a_checkpoint_waits_for_a_candidacy
+    a_newer_offer_is_asked_for_each_time
+    an_offer_that_is_not_answered_is_made_again
+    r15_what_is_pending
+    r18_a_checkpoint_below_what_was_published
     a_batch_that_was_just_sent_is_not_told_again
     a_candidate_that_nobody_answers
     a_fetch_that_nobody_answers

@@ -288,6 +288,7 @@ impl Engine {
         self.work = None;
         self.accepted = Accepted::Nothing;
         (self.snapshot, self.installed, self.coming) = (None, None, None);
+        self.asked_for_newer = false;
         let limit = self.grant_limit();
         self.following = Some(Following::new(&offer, self.core.log.tail, limit));
         self.answer_adopted();

@@ -78,6 +78,7 @@ impl Engine {
         self.set_phase(Phase::Start);
         self.accepted = Accepted::Nothing;
         (self.snapshot, self.installed, self.coming) = (None, None, None);
+        self.asked_for_newer = false;
         self.core.push(Command::StartTenure { token, quorum: fence, at });
     }
 }
