@@ -358,6 +358,45 @@ fn kind_2_after_a_kill_the_missing_file_of_what_was_flushed_last_is_damage_and_n
     }
 }
 
+/// Two of three hold what was acknowledged in the newest epoch, both are killed, and one of them gets its superblock from before that epoch back, live mark included. It would count, with the third, for a log
+/// without what was acknowledged: it is refused, and nobody goes on without the other one.
+#[test]
+fn kind_11_a_member_with_a_superblock_from_before_the_newest_epoch_is_refused_and_nothing_is_lost_r5() {
+    for seed in 68..72 {
+        let (mut sim, first) = led(seed);
+        let enough = sim.acknowledged.len() + 10;
+        sim.until("acknowledgements", |sim| sim.acknowledged.len() >= enough);
+        let others = [(first + 1) % MEMBERS, (first + 2) % MEMBERS];
+        let older: Vec<Vec<u8>> =
+            (0..MEMBERS).map(|at| sim.members[at].disk.read_file("superblock")).collect();
+        // The first primary stays away, with the log of its epoch.
+        sim.kill(first, None);
+        sim.until("another primary", |sim| sim.primary().is_some());
+        let primary = sim.primary().unwrap();
+        let enough = sim.acknowledged.len() + 20;
+        sim.until("acknowledgements", |sim| sim.acknowledged.len() >= enough);
+        for at in others {
+            sim.kill(at, None);
+        }
+        for harmed in others {
+            let disk = sim.members[harmed].disk.clone();
+            let good = disk.read_file("superblock");
+            disk.write_file("superblock", &older[harmed]);
+            let around = surroundings(1, 100 + u64::from(sim.members[harmed].id));
+            let refused = Store::open(disk.clone(), &around, &store_options()).map(drop).unwrap_err();
+            assert_eq!(refused.row(), Some(windlass_log::Row::SuperblockOlder), "{seed}: {refused}");
+            disk.write_file("superblock", &good);
+        }
+        sim.open(first, 1);
+        sim.turns(20_000);
+        assert_eq!(sim.primary(), None, "one of three, {primary} and another had more");
+        for at in others {
+            sim.open(at, 1);
+        }
+        goes_on(&mut sim);
+    }
+}
+
 /// What a member's superblock says was flushed.
 fn marked(sim: &mut Sim, at: usize) -> Lsn {
     sim.driver(at).store().superblock().persisted
