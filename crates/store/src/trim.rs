@@ -156,6 +156,9 @@ impl<D: Disk> Store<D> {
             Ok(())
         })?;
         self.pass_marks(lsn, || self.release(lsn));
+        // Damage below that was found meanwhile is released with the rest, and holds the mark back no more. Nobody will cut it off.
+        let lifted = |mark: u64| (mark < lsn.0).then_some(u64::MAX);
+        let _unless_above = self.mark_max.fetch_update(Ordering::AcqRel, Ordering::Acquire, lifted);
         self.recycle()?;
         Ok(())
     }

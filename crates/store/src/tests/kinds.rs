@@ -1047,6 +1047,12 @@ fn kind_12_damage_that_was_trimmed_or_cut_off_since_it_was_found_is_none_any_mor
     assert_eq!(log.store.distrust(starts[160]), Ok(false));
     assert_eq!(log.store.distrust(starts[40]), Ok(true));
     assert_eq!(log.store.persisted().lsn(), starts[40]);
+    // Or trimmed right behind that word: then no cut will come, and the mark may rise again.
+    let mark_max = || log.store.mark_max.load(std::sync::atomic::Ordering::Relaxed);
+    log.store.trim_with(starts[35], starts[150], |_| {}).unwrap();
+    assert_eq!(mark_max(), starts[40].0, "the damage is not below");
+    log.store.trim_with(starts[60], starts[150], |_| {}).unwrap();
+    assert_eq!(mark_max(), u64::MAX);
 }
 
 /// What this process stores itself makes its pages dirty. What others may have stored, or a process before, is written again by the flush and by nobody else.

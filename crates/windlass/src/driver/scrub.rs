@@ -269,7 +269,9 @@ where
     /// No mark says any more that what is damaged is on the medium. Where it was cut off or trimmed before that was done nothing is missed, and nobody told.
     pub(super) fn distrusted(&mut self, damage: Option<Damage>) {
         self.scrubber.lowering = false;
-        let Some(damage) = damage else { return };
+        // The same where the trim is still to be done: the engine has it behind it.
+        let trimmed = self.engine.status().trimmed;
+        let Some(damage) = damage.filter(|damage| damage.start >= trimmed) else { return };
         self.inputs.push_back(Input::Damaged { at: damage.start });
         if damage.is_whole_behind {
             self.inputs.push_back(Input::WholeBehind { from: damage.end });
