@@ -45,18 +45,21 @@ pub(crate) fn durable(world: &mut World, at: usize, start: Lsn, end: Lsn, saw: b
     let segment_bytes = crate::setting::SEGMENT_BYTES;
     let Some((base, range)) = stretches(segment_bytes, start, end).next() else { return };
     let name = segment_name(base);
-    let Some(bytes) = world.written(at, &name, range.clone()) else { return };
+    let Some(versions) = world.written(at, &name, range.clone()) else { return };
     // Whose disk was lost, or has lied, or who has released it since, held it once. The others are held against what was written, also where it has rotted since.
-    let holds = |at: &&usize| {
-        let (disk, is_excused) = world.medium(**at, end);
-        is_excused || disk.holds(&name, range.start, &bytes)
-    };
+    let holds = |at: &&usize| world.has_held(**at, end, &name, range.start, &versions);
     for counted in world.counted(at, saw) {
         let holding = counted.voters.iter().filter(holds).count();
         if holding < counted.quorum {
             let (quorum, voters) = (counted.quorum, &counted.voters);
+            let lacking = voters.iter().filter(|at| !holds(at)).map(|at| {
+                let found = world.disk(*at).live_bytes(&name, range.clone());
+                let differs = found.map(|found| found.iter().zip(&versions[0]).position(|(a, b)| a != b));
+                format!("m{at}, whose file differs {differs:?} bytes in")
+            });
+            let lacking: Vec<String> = lacking.collect();
             let what = format!(
-                "{start}..{end} is called durable, needs {quorum} media of {voters:?} and is on {holding}"
+                "{start}..{end} is called durable by m{at}, needs {quorum} media of {voters:?} and is on {holding}; lacking are {lacking:?}"
             );
             return world.note(violated(NAME, what));
         }

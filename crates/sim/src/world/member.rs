@@ -105,15 +105,33 @@ struct Rotten {
 }
 
 impl Rotten {
+    /// Bytes of a file as they are and, if they may be rotten, as they were.
+    fn versions(&self, name: &str, start: u64, bytes: Vec<u8>) -> Vec<Vec<u8>> {
+        let mut undone = bytes.clone();
+        self.undo(name, start, &mut undone);
+        let mut versions = vec![bytes, undone];
+        versions.dedup();
+        versions
+    }
+
     /// Puts what was there back into bytes of a file, if they still hold what it has become.
     fn undo(&self, name: &str, start: u64, bytes: &mut [u8]) {
-        let pairs = self.was.iter().zip(&self.is).zip(self.start..);
+        self.replace(name, start, bytes, (&self.is, &self.was));
+    }
+
+    /// Puts what it has become into bytes of a file that hold what was there.
+    fn redo(&self, name: &str, start: u64, bytes: &mut [u8]) {
+        self.replace(name, start, bytes, (&self.was, &self.is));
+    }
+
+    fn replace(&self, name: &str, start: u64, bytes: &mut [u8], (from, to): (&[u8], &[u8])) {
+        let pairs = from.iter().zip(to).zip(self.start..);
         let inside =
             pairs.filter_map(|(pair, at)| Some((pair, usize::try_from(at.checked_sub(start)?).ok()?)));
         let inside: Vec<_> = inside.filter(|(_, at)| *at < bytes.len()).collect();
-        if name == self.name && inside.iter().all(|((_, is), at)| bytes[*at] == **is) {
-            for ((was, _), at) in inside {
-                bytes[at] = *was;
+        if name == self.name && inside.iter().all(|((from, _), at)| bytes[*at] == **from) {
+            for ((_, to), at) in inside {
+                bytes[at] = *to;
             }
         }
     }
@@ -247,28 +265,42 @@ impl Member {
         self.rotten = Some(Rotten { name: name.to_owned(), start, was, is });
     }
 
-    /// What this member wrote to a file there, whatever has rotted since; `None` if there is no such file.
-    pub(super) fn written(&self, name: &str, range: std::ops::Range<u64>) -> Option<Vec<u8>> {
+    /// What this member may have written to a file there: what is there, and that with what has rotted put back. What was written over rot may look like it, a pad like a
+    /// sector that was lost. `None` if there is no such file.
+    pub(super) fn written(&self, name: &str, range: std::ops::Range<u64>) -> Option<Vec<Vec<u8>>> {
         let start = range.start;
-        let mut bytes = self.disk.live_bytes(name, range)?;
-        if let (Some(_), Some(rotten)) = (self.rot, &self.rotten) {
-            rotten.undo(name, start, &mut bytes);
-        }
-        Some(bytes)
+        let bytes = self.disk.live_bytes(name, range)?;
+        Some(match &self.rotten {
+            Some(rotten) => rotten.versions(name, start, bytes),
+            None => vec![bytes],
+        })
+    }
+
+    /// Whether its medium holds one of these bytes of a file, also where they have rotted since without any harm: in what no record's checksum covers.
+    fn holds(&self, name: &str, start: u64, versions: &[Vec<u8>]) -> bool {
+        let is_as_rotten = |rotten: &Rotten, bytes: &[u8]| {
+            let mut redone = bytes.to_vec();
+            rotten.redo(name, start, &mut redone);
+            self.disk.holds(name, start, &redone)
+        };
+        versions.iter().any(|bytes| {
+            self.disk.holds(name, start, bytes)
+                || self.rotten.as_ref().is_some_and(|rotten| is_as_rotten(rotten, bytes))
+        })
     }
 
     /// What was released is not missed, once the member knows, also after its next opening; what was had again is whole. Whether it is that since now.
     pub(super) fn forget_rot(&mut self) -> bool {
         let (Some(driver), Some(place)) = (&self.driver, self.rot) else { return false };
         let (store, status) = (driver.store(), driver.status());
-        if status.damaged || store.superblock().acknowledged > status.tail {
-            // Until a primary has told it what it lacks, it counts for nobody, also where all of that was trimmed; and as long as its superblock does not
-            // say that it counts again, its next opening finds it damaged.
-            return false;
-        }
-        if sector_of(place).end <= store.trimmed().0 {
-            self.rot = None;
-            return false;
+        let counts = !status.damaged && store.superblock().acknowledged <= status.tail;
+        match rot_is(place, counts, store.trimmed()) {
+            RotIs::Missed => return false,
+            RotIs::Released => {
+                self.rot = None;
+                return false;
+            }
+            RotIs::WhatReads => {}
         }
         // Cut off with what was never committed, had again, or whole all the same: it changed nothing, or was written over before anybody met it.
         let mut reader = store.reader(store.trimmed());
@@ -284,6 +316,29 @@ impl Member {
         let mut boot_id = [7; 16];
         boot_id[..8].copy_from_slice(&self.boot.to_le_bytes());
         Surroundings { boot_id, incarnation: self.incarnation }
+    }
+}
+
+/// What there is to know of rot without a look at the log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum RotIs {
+    /// Its member counts for nobody.
+    Missed,
+    /// Released, and so missed by nobody.
+    Released,
+    /// Gone if the log reads whole.
+    WhatReads,
+}
+
+/// What is so of rot at `place`, in a log that is trimmed there; whether its member `counts`, by its own word and its superblock's. Until a primary has told it what it
+/// lacks, it counts for nobody, also where all of that was trimmed; and as long as its superblock does not say that it counts again, its next opening finds it damaged.
+fn rot_is(place: Lsn, counts: bool, trimmed: Lsn) -> RotIs {
+    if !counts {
+        RotIs::Missed
+    } else if sector_of(place).end <= trimmed.0 {
+        RotIs::Released
+    } else {
+        RotIs::WhatReads
     }
 }
 
@@ -566,8 +621,8 @@ impl World {
         (from < to).then_some((from, to))
     }
 
-    /// What a member wrote to a file there, whatever has rotted since; `None` if there is no such file.
-    pub(crate) fn written(&self, at: usize, name: &str, range: std::ops::Range<u64>) -> Option<Vec<u8>> {
+    /// What a member may have written to a file there, whatever has rotted since; `None` if there is no such file.
+    pub(crate) fn written(&self, at: usize, name: &str, range: std::ops::Range<u64>) -> Option<Vec<Vec<u8>>> {
         self.members[at].written(name, range)
     }
 
@@ -576,12 +631,13 @@ impl World {
         &self.members[at].disk
     }
 
-    /// A member's disk, and whether it may lack what it once held below this LSN: it was lost, or has lied, or the member has released that, as it does only with what
-    /// is durable.
-    pub(crate) fn medium(&self, at: usize, end: Lsn) -> (&TestDisk, bool) {
+    /// Whether a member's medium holds one of these bytes of a file, or may lack what it once held below this LSN: it was lost, or has lied, or the member has released
+    /// that, as it does only with what is durable.
+    pub(crate) fn has_held(&self, at: usize, end: Lsn, name: &str, start: u64, versions: &[Vec<u8>]) -> bool {
         let member = &self.members[at];
         let trimmed = member.driver.as_ref().map_or(member.provable.0, |driver| driver.store().trimmed());
-        (&member.disk, member.is_emptied || member.rot.is_some() || end <= trimmed)
+        let is_excused = member.is_emptied || member.rot.is_some() || end <= trimmed;
+        is_excused || member.holds(name, start, versions)
     }
 
     pub(crate) fn given_away(&self, at: usize) -> Option<String> {
@@ -621,7 +677,7 @@ impl World {
         member.staging = member.staging.is_some().then(staging);
         member.is_emptied = true;
         member.sure_of = 0;
-        member.rot = None;
+        (member.rot, member.rotten) = (None, None);
         member.has_lost_memory = true;
         member.floors.forget();
         member.read_to = Lsn(0);
@@ -650,6 +706,16 @@ impl World {
 mod tests {
     use super::*;
 
+    /// Seeds 2121 and 8579: a member that does not count yet is found damaged again.
+    #[test]
+    fn rot_is_missed_until_its_member_counts_again_also_where_it_was_released() {
+        let of = |counts, trimmed| rot_is(Lsn(5_000), counts, Lsn(trimmed));
+        assert_eq!(of(true, 5_120), RotIs::Released);
+        assert_eq!(of(true, 5_112), RotIs::WhatReads, "a part of the sector is there still");
+        assert_eq!(of(true, 4_096), RotIs::WhatReads);
+        assert_eq!(of(false, 6_000), RotIs::Missed);
+    }
+
     #[test]
     fn rot_takes_the_whole_sector_of_its_place() {
         assert_eq!(sector_of(Lsn(4_096 + 511)), 4_096..4_608);
@@ -672,5 +738,17 @@ mod tests {
         for (name, start, byte) in [("one", 0, 2), ("one", 1_024, 2), ("two", 512, 2), ("one", 512, 3)] {
             assert_eq!(seen(name, start, byte, 512), vec![byte; 512], "{name} {start} {byte}");
         }
+    }
+
+    /// Seed 300080: what a later tenure wrote over a lost sector began with zeros there.
+    #[test]
+    fn what_looks_like_rot_may_have_been_written_so() {
+        let rotten = Rotten { name: "one".to_owned(), start: 512, was: vec![1; 512], is: vec![0; 512] };
+        assert_eq!(rotten.versions("one", 512, vec![0; 80]), [vec![0; 80], vec![1; 80]]);
+        assert_eq!(rotten.versions("one", 512, vec![3; 80]), [vec![3; 80]]);
+        // What others hold, as it is here now.
+        let mut redone = vec![1; 80];
+        rotten.redo("one", 1_000, &mut redone);
+        assert_eq!(redone, [vec![0; 24], vec![1; 56]].concat());
     }
 }
