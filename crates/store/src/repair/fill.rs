@@ -6,9 +6,10 @@ use std::path::Path;
 
 use windlass_log::{
     Chain, FEATURES_KNOWN, Geometry, HEADER_BYTES, Lag, LogId, Lsn, RECORD_ALIGN, RecordHeader, RecordKind,
-    SEGMENT_START_BYTES, Salt, Scan, ScanError, SegmentHeader, Shape, Step, Superblock,
+    SEGMENT_START_BYTES, Salt, Scan, SegmentHeader, Shape, Step, Superblock,
 };
 
+use super::survey::{failed, from_trim};
 use super::{RepairError, sync};
 use crate::disk::{Access, Disk, DiskFile, Errno};
 use crate::error::{At, DiskCall, DiskError};
@@ -322,16 +323,18 @@ impl<D: Disk> Filler<'_, D> {
                 return Ok(());
             }
             let mut files = Files::new(self.disk, geometry, &mut open);
-            let mut scan = Scan::new(shape.clone(), first, expected).flat();
+            let begun = if first == trimmed {
+                from_trim(&mut files, shape.clone(), trimmed)
+            } else {
+                Ok(Scan::new(shape.clone(), first, expected).flat())
+            };
+            let mut scan = begun.map_err(failed)?;
             while geometry.segment_of(scan.at()) == number {
                 match scan.step(&mut files) {
                     Ok(Step::Record(_)) => {}
                     // The end; if it is none, whoever looks next says so.
                     Ok(Step::Stop(_)) => return Ok(()),
-                    Err(ScanError::Image { error, .. }) => return Err(error.into()),
-                    Err(ScanError::Memory { lsn, bytes }) => {
-                        return Err(crate::open::OpenError::Memory { lsn, bytes }.into());
-                    }
+                    Err(error) => return Err(failed(error)),
                 }
             }
             expected = scan.chain();

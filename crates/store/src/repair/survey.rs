@@ -109,7 +109,7 @@ impl<D: Disk> Image for Mended<'_, D> {
     }
 }
 
-fn failed(error: ScanError<DiskError>) -> RepairError {
+pub(super) fn failed(error: ScanError<DiskError>) -> RepairError {
     match error {
         ScanError::Image { error, .. } => error.into(),
         // A flat scan never needs more than its first buffer.
@@ -126,7 +126,7 @@ pub(super) fn survey<D: Disk>(
 ) -> Result<Survey, RepairError> {
     let shape = Shape { geometry, log_id: now.log_id, history: now.history.clone() };
     let marked = now.persisted.max(live).max(now.clean.unwrap_or_default());
-    let mut scan = Scan::new(shape.clone(), geometry.normalize(now.trimmed), None).flat();
+    let mut scan = from_trim(image, shape.clone(), now.trimmed).map_err(failed)?;
     let mut survey =
         Survey { kept: Tally::default(), tail: now.trimmed, torn: None, damage: Vec::new(), cut: None };
     loop {
@@ -203,6 +203,24 @@ pub(super) fn survey<D: Disk>(
             return Ok(survey);
         }
     }
+}
+
+/// A scan that stands at the trim point. It knows the chain of the records before it in its segment, as a judgement of the log does: where they are not
+/// whole, which released bytes need not be, the chain is unknown.
+pub(super) fn from_trim<I: Image>(
+    image: &mut I,
+    shape: Shape,
+    trimmed: Lsn,
+) -> Result<Scan, ScanError<I::Error>> {
+    let geometry = shape.geometry;
+    let trimmed = geometry.normalize(trimmed);
+    let mut scan = Scan::new(shape, geometry.first_record(geometry.segment_of(trimmed)), None).flat();
+    while scan.at() < trimmed {
+        if let Step::Stop(_) = scan.step(image)? {
+            scan.seek(trimmed);
+        }
+    }
+    Ok(scan)
 }
 
 /// What the decision table says of a log that begins where this scan has stopped.

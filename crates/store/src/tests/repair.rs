@@ -174,6 +174,31 @@ fn kind_3_what_is_lost_is_named_by_a_dry_run_quarantined_and_given_up_by_order_a
     }
 }
 
+/// The trim point lies inside a segment, and what is lost behind it in the same one, or before it, where nobody needs it: repair, judgement and opening have to follow
+/// the same chain from there.
+#[test]
+fn kind_3_what_is_lost_in_the_segment_of_the_trim_point_is_given_up_too() {
+    for trim in [10, 70, 75] {
+        for (lost, below) in [(0, None), (1, None), (7, None), (40, None), (7, Some(3)), (40, Some(3))] {
+            let (disk, places) = log(200);
+            let log = TestLog::open(disk.clone()).unwrap();
+            log.store.trim(places[trim].start, log.handoff.drained()).unwrap();
+            log.close().unwrap();
+            let disk = disk.copied_in_place();
+            for at in [Some(trim + lost), below.map(|below| trim - below)].into_iter().flatten() {
+                disk.flip(&name(places[at].start), places[at].start.0 % SEGMENT + 40, 1);
+            }
+            let what = format!("trimmed at {trim}, {lost} behind it is lost, {below:?} before");
+            let repaired = try_repair(&disk, &giving_up(&dry(&disk))).unwrap();
+            assert_eq!((repaired.given_up.len(), repaired.left.len()), (1, 0), "{what}");
+            let left: Vec<u32> =
+                (trim..200).filter(|at| *at != trim + lost).map(|at| u32::try_from(at).unwrap()).collect();
+            assert_eq!(numbers(&disk), left, "{what}");
+            assert!(dry(&disk).findings.is_empty(), "{what}");
+        }
+    }
+}
+
 /// Stopped at every call, by a kill or a loss of power, and begun again: the log is repaired as by an undisturbed repair, and what was changed is in the quarantine.
 #[test]
 fn kind_10_a_repair_stopped_at_every_call_comes_to_the_same_end() {
