@@ -312,7 +312,9 @@ impl<D: Disk> Inspection<D> {
                 // The process may have appended, trimmed, cut or closed since its marks and that place were read: only what stays counts.
                 let before = self.superblock.generation;
                 let place = verdict.stop.lsn;
-                let appended = matches!(self.walk(place).step(), Ok(Ok(_)));
+                // A chain that is broken is not told by the record behind, which is whole by itself.
+                let is_local = !matches!(verdict.stop.reason, StopReason::ChainBroken { .. });
+                let appended = is_local && matches!(self.walk(place).step(), Ok(Ok(_)));
                 self.refresh()?;
                 let again = stopped_before.replace(place) == Some(place);
                 if appended || place < self.superblock.trimmed {

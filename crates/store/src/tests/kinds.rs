@@ -504,6 +504,27 @@ fn kind_32_33_a_second_opener_is_told_who_has_it_and_a_dead_holder_is_no_obstacl
     drop(TestLog::open(disk.after_kill()).unwrap());
 }
 
+/// A segment of other records is whole by itself: only the chain tells, and it does so while a process appends, too, which can't have written that.
+#[test]
+fn kind_2_a_broken_chain_is_damage_also_beside_whoever_appends() {
+    let of = |first: u8| {
+        let disk = TestDisk::new();
+        let mut log = TestLog::create(disk.clone()).unwrap();
+        let starts: Vec<Lsn> = (0..200).map(|_| log.append(&[first; 1000]).unwrap().start).collect();
+        log.flush().unwrap();
+        (disk, log, *starts.last().unwrap())
+    };
+    let ((disk, open, last), (other, ..)) = (of(1), of(2));
+    assert!(last.0 > 3 * SEGMENT);
+    let mut looked = Inspection::open(disk.clone(), None).unwrap();
+    assert!(matches!(looked.verify().unwrap().condition, Condition::InUse));
+    disk.write_file(&segment_name(1), &other.read_file(&segment_name(1)));
+    let report = looked.verify().unwrap();
+    assert!(matches!(report.condition, Condition::Damaged), "{report:?}");
+    assert_eq!(report.verdict.row, Row::ChainBroken);
+    drop(open);
+}
+
 #[test]
 fn kind_34_network_and_copy_on_write_filesystems_are_refused_unless_allowed() {
     for magic in [0x6969, 0x9123_683E] {
