@@ -10,6 +10,7 @@
 //! Not for deciding *when* to flush: that is `log::flush`.
 
 mod crowd;
+mod turn;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,6 +24,7 @@ use std::time::{Duration, Instant};
 use windlass_log::{Epoch, Lsn};
 
 use self::crowd::Crowd;
+pub(crate) use self::turn::Turn;
 
 /// What a commit promises. DESIGN.md section 5 has the table of what each level survives.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -271,10 +273,8 @@ impl Waiter {
         Waiter { waker: self.waker.clone(), who: self.who }
     }
 
-    /// Wakes it. A waker that panics is a defect of the application, of which the panic hook has told: it must cost neither the others that wait their waking
-    /// nor the log its thread.
     fn wake(self) {
-        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.waker.wake()));
+        turn::wake(self.waker);
     }
 }
 

@@ -6,13 +6,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use slog::info;
-use windlass_log::{Chain, Lsn, Salt, Tenure as Start};
+use windlass_log::{Chain, Epoch, EpochHistory, Lsn, Salt, Tenure as Start};
 
 use super::Log;
 use super::open::{self, Owner};
-use super::shared::{OnMedia, Shared, locked};
+use super::shared::{OnMedia, Shared};
 use super::tenure::{Drained, Tenure};
-use crate::commit::{Failure, Level, Stopped};
+use crate::commit::{Failure, Level, Stopped, Turn};
 use crate::error::{CloseError, ReadError, TrimError, TruncateError};
 
 /// How often a reservation in flight is looked at while a tenure ends.
@@ -31,16 +31,16 @@ impl Log {
     /// [`TrimError`]; nothing was released, except that after `Failed` the next opening tells.
     pub fn trim(&self, lsn: Lsn) -> Result<(), TrimError> {
         self.shared.own_process().map_err(TrimError::Failed)?;
-        let _turn = locked(&self.shared.changing);
+        let turn = Turn::take(&self.shared.changing);
         self.shared.meters.trims.add(1);
-        let trimmed = self.trim_in_turn(lsn);
+        let trimmed = self.trim_in_turn(lsn, *turn);
         if trimmed.is_err() {
             self.shared.meters.trim_failures.add(1);
         }
         trimmed
     }
 
-    fn trim_in_turn(&self, lsn: Lsn) -> Result<(), TrimError> {
+    fn trim_in_turn(&self, lsn: Lsn, cut: Option<Lsn>) -> Result<(), TrimError> {
         if let Some(port) = self.shared.port() {
             if port.is_stopped() {
                 return Err(TrimError::Closed);
@@ -53,6 +53,9 @@ impl Log {
         }
         if self.owner.is_closed() {
             return Err(TrimError::Closed);
+        }
+        if let Some(end) = cut.filter(|cut| lsn > *cut) {
+            return Err(TrimError::Beyond { lsn, end });
         }
         self.shared.settle().map_err(TrimError::Failed)?;
         // Of the tenure that goes on, also through a handle of one that ended: the end of that one may have been cut since.
@@ -92,21 +95,26 @@ impl Log {
     /// [`TruncateError`]; nothing was cut, except that after `Failed` the next opening tells.
     pub fn truncate(&self, lsn: Lsn) -> Result<Log, TruncateError> {
         self.shared.own_process().map_err(TruncateError::Failed)?;
-        let _turn = locked(&self.shared.changing);
+        let mut turn = Turn::take(&self.shared.changing);
         self.check_cut(lsn)?;
         // An LSN in a segment's header page stands for the record that follows.
         let lsn = self.shared.geometry.normalize(lsn);
         // Before anything is sealed: a history that has no room for another epoch leaves the log as it is.
-        let before = self.shared.media.superblock();
-        let epoch = before.promised.next_for(before.member);
-        let mut history = before.history;
-        history.cut(lsn);
-        history.extend(epoch, lsn).map_err(TruncateError::History)?;
+        let _ = self.next_epoch(lsn)?;
         let tail = self.tenure.handoff.seal();
-        end_tenure(&self.shared, &self.tenure).map_err(|error| match error {
+        *turn = Some(lsn);
+        let ended = end_tenure(&self.shared, &self.tenure, &mut turn);
+        *turn = None;
+        if self.owner.is_closed() {
+            // It waited, and closing came meanwhile.
+            return Err(TruncateError::Sealed { epoch: self.tenure.epoch });
+        }
+        ended.map_err(|error| match error {
             CloseError::Failed(failure) => TruncateError::Failed(failure),
             CloseError::StuckReservation { lsn } => TruncateError::StuckReservation { lsn },
         })?;
+        // A trim that came meanwhile has shortened the history.
+        let (epoch, history) = self.next_epoch(lsn)?;
         self.shared.media.cut(lsn, history, epoch).map_err(|error| {
             let failure = Failure::Store { what: "cutting the log", cause: error.to_string().into() };
             self.shared.fail(failure.clone());
@@ -127,6 +135,16 @@ impl Log {
         self.tenure.gate.stop_flush_thread();
         self.owner.follow(&tenure);
         Ok(Log { owner: self.owner.clone(), shared: self.shared.clone(), tenure })
+    }
+
+    /// The epoch that follows where the log is cut at `lsn`, and the history with it.
+    fn next_epoch(&self, lsn: Lsn) -> Result<(Epoch, EpochHistory), TruncateError> {
+        let before = self.shared.media.superblock();
+        let epoch = before.promised.next_for(before.member);
+        let mut history = before.history;
+        history.cut(lsn);
+        history.extend(epoch, lsn).map_err(TruncateError::History)?;
+        Ok((epoch, history))
     }
 
     /// Refuses what can't be cut, before anything is sealed.
@@ -168,7 +186,8 @@ impl Log {
 
     /// Closes the log: no more appends, everything flushed, the clean mark set, threads ended, the folder's lock given up. Commits that wait are
     /// answered first. Handles and readers that are left answer that the log is closed. When this returns the log is closed and can be opened again, also where
-    /// another handle's call had begun to close it.
+    /// another handle's call had begun to close it. Only a waker that closes while the log runs it is not kept waiting for a closing that has begun: what it
+    /// waits for might be its own end.
     ///
     /// # Errors
     ///
@@ -196,12 +215,12 @@ pub(crate) fn check_member_trim(
 }
 
 /// Waits until a sealed tenure has nothing in flight and flushes it to its tail.
-pub(super) fn end_tenure(shared: &Shared, tenure: &Tenure) -> Result<(), CloseError> {
+fn end_tenure(shared: &Shared, tenure: &Tenure, turn: &mut Turn<'_, Option<Lsn>>) -> Result<(), CloseError> {
     let tail = tenure.handoff.seal();
     loop {
         match shared.drain(tenure) {
             Ok(Drained::Closed(_)) => break,
-            Ok(Drained::Idle(_) | Drained::Waiting(_)) => std::thread::sleep(PAUSE),
+            Ok(Drained::Idle(_) | Drained::Waiting(_)) => turn.pause(PAUSE),
             Err(Failure::StuckReservation { lsn, .. }) => return Err(CloseError::StuckReservation { lsn }),
             Err(failure) => return Err(CloseError::Failed(failure)),
         }
@@ -218,12 +237,12 @@ pub(super) fn end_tenure(shared: &Shared, tenure: &Tenure) -> Result<(), CloseEr
 
 /// Where a sealed tenure still has a reservation in flight, once it was given its time: after a failure, too, a producer may
 /// be writing. `None`: nobody writes into its memory any more.
-fn in_flight(shared: &Shared, tenure: &Tenure) -> Option<Lsn> {
+fn in_flight(shared: &Shared, tenure: &Tenure, turn: &mut Turn<'_, Option<Lsn>>) -> Option<Lsn> {
     loop {
         // Not by way of the log, which drains nothing once it has failed.
         match tenure.drain(&*shared.clock, shared.reservation_limit, &shared.meters) {
             Ok(Drained::Closed(_)) => return None,
-            Ok(Drained::Idle(_) | Drained::Waiting(_)) => std::thread::sleep(PAUSE),
+            Ok(Drained::Idle(_) | Drained::Waiting(_)) => turn.pause(PAUSE),
             Err(_) => return Some(tenure.handoff.drained()),
         }
     }
@@ -233,30 +252,28 @@ impl Owner {
     /// Closes once. Whoever calls meanwhile or later waits for the end of that and gets the same answer.
     pub(super) fn close(&self) -> Result<(), CloseError> {
         if let Err(forked) = self.shared.own_process() {
-            // The parent's folder, threads and mapping: nothing of them is this child's to end. Unmapping what it does not have could take memory that it has got
-            // there since.
+            // The parent's folder, threads and mapping: nothing of them is this child's to end.
             self.closed.store(true, Ordering::Release);
             std::mem::forget(Arc::clone(&self.shared));
             return Err(CloseError::Failed(forked));
         }
-        let mut closing = locked(&self.closing);
-        if self.is_closed() {
-            return closing.clone();
+        if let Some(closed) = self.closing.begin(|| self.shared.is_behind()) {
+            return closed;
         }
-        *closing = self.close_once();
-        closing.clone()
+        let ends = self.closing.ends();
+        ends.with(self.close_once())
     }
 
     fn close_once(&self) -> Result<(), CloseError> {
         let shared = &self.shared;
-        let turn = locked(&shared.changing);
+        let mut turn = Turn::take(&shared.changing);
         self.closed.store(true, Ordering::Release);
         // A failure is the log's, and what follows says so.
         let _ = shared.settle();
         let tenure = shared.tenure();
-        let ended = end_tenure(shared, &tenure);
+        let ended = end_tenure(shared, &tenure, &mut turn);
         tenure.watermarks.stop(&Stopped::Closed);
-        let in_flight = in_flight(shared, &tenure);
+        let in_flight = in_flight(shared, &tenure, &mut turn);
         drop(turn);
         self.join(&tenure);
         if let Some(lsn) = in_flight {

@@ -12,7 +12,7 @@ use windlass_store::{PrepareError, Prepared};
 use super::open::install_ready;
 use super::shared::{Shared, locked};
 use super::tenure::Tenure;
-use crate::commit::Failure;
+use crate::commit::{Failure, Turn};
 
 /// How often the helper looks while appends come.
 const BUSY_PAUSE: Duration = Duration::from_micros(500);
@@ -96,7 +96,7 @@ impl Helper {
 
     /// Does something to the hand-off that it takes from one thread at a time.
     pub(crate) fn alone<T>(&self, body: impl FnOnce() -> T) -> T {
-        let _turn = locked(&self.turn);
+        let _turn = Turn::take(&self.turn);
         body()
     }
 
@@ -132,7 +132,6 @@ impl Helper {
 
 impl Shared {
     /// Notes whether segments can be made. Who waits for one in `tenure` hears of a failure at once: the ready mark may never move again.
-    /// To be called with no lock held, as it runs wakers.
     pub(crate) fn note_prepared(&self, tenure: &Tenure, failure: Option<NoSegment>) {
         let has_failed = failure.is_some();
         // Before they are woken: who looks after that finds it.
@@ -172,7 +171,7 @@ impl Shared {
 
     fn prepare(&self, tenure: &Tenure) -> Step {
         // One at a time: the hand-off insists on it.
-        let turn = locked(&self.helper.turn);
+        let turn = Turn::take(&self.helper.turn);
         tenure.handoff.retire();
         let before = tenure.handoff.ready();
         if self.geometry.segment_of(before)
@@ -216,7 +215,6 @@ impl Shared {
         };
         let ready = tenure.handoff.ready();
         drop(turn);
-        // Wakers run with no lock held: one may run its task at once.
         if ready > before {
             tenure.watermarks.ready.advance(ready).wake();
         }
@@ -228,7 +226,7 @@ impl Shared {
 
     /// Lets go of the memory that a tenure has drained, beside the helper, which does the same: the hand-off takes one at a time.
     pub(crate) fn retire(&self, tenure: &Tenure) {
-        let _turn = locked(&self.helper.turn);
+        let _turn = Turn::take(&self.helper.turn);
         tenure.handoff.retire();
     }
 

@@ -12,6 +12,7 @@
 
 mod append;
 mod change;
+mod closing;
 mod flush;
 mod helper;
 mod media;

@@ -12,12 +12,13 @@ pub use windlass_store::Surroundings;
 use windlass_store::disk::{Disk, Errno, RealDisk};
 use windlass_store::{DiskCall, DiskError, Founding, OpenCutError, Opened, Store, UnsafeFilesystem, Vouch};
 
+use super::closing::Closing;
 use super::media::Media;
 use super::shared::{Fixed, OnMedia, Shared, Standing, locked};
 use super::tenure::{Tenure, Watermarks};
 use super::{Log, NoSegment};
 use crate::clock::{Clock, MonotonicClock};
-use crate::error::{CloseError, CreateError, OpenError};
+use crate::error::{CreateError, OpenError};
 use crate::metrics::Meters;
 use crate::options::{Options, default_retention};
 
@@ -313,7 +314,7 @@ impl Log {
         let owner = Owner {
             shared: shared.clone(),
             closed: AtomicBool::new(true),
-            closing: Mutex::new(Ok(())),
+            closing: Closing::done(),
             slots: 0,
             threads: false,
             running: Mutex::default(),
@@ -377,8 +378,7 @@ pub(super) fn install_ready(media: &dyn Media, handoff: &Handoff) {
 pub(super) struct Owner {
     pub(super) shared: Arc<Shared>,
     pub(super) closed: AtomicBool,
-    /// How closing went, once it was done; held by whoever does it.
-    pub(super) closing: Mutex<Result<(), CloseError>>,
+    pub(super) closing: Closing,
     slots: usize,
     threads: bool,
     running: Mutex<Vec<JoinHandle<()>>>,
@@ -398,7 +398,7 @@ impl Owner {
         let owner = Owner {
             shared: shared.clone(),
             closed: AtomicBool::new(false),
-            closing: Mutex::new(Ok(())),
+            closing: Closing::default(),
             slots,
             threads,
             running: Mutex::default(),
@@ -450,6 +450,7 @@ impl Owner {
         }
         let guard = FailOnPanic(self.shared.clone());
         let body = move || {
+            guard.0.begin_behind();
             let _guard = guard;
             body();
         };

@@ -1,5 +1,6 @@
 //! What the handles, the helper and the flush thread of one opening share.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::ops::Deref;
 use std::path::PathBuf;
@@ -30,6 +31,11 @@ const TRIM_LAG_SEGMENTS_MAX: u64 = 16;
 /// About how many bytes a background flush takes at once: a commit that comes meanwhile waits for it.
 const STRETCH_BYTES: u64 = 1 << 20;
 
+thread_local! {
+    /// Which log this thread is behind, by its address.
+    static BEHIND: Cell<usize> = const { Cell::new(0) };
+}
+
 /// Whose log this is.
 #[derive(Clone, Debug)]
 pub(crate) enum Standing {
@@ -44,8 +50,8 @@ pub(crate) enum Standing {
 pub(crate) struct Shared {
     fixed: Fixed,
     pub(crate) helper: Helper,
-    /// Serialises trims, truncations and closing.
-    pub(crate) changing: Mutex<()>,
+    /// Serialises trims, truncations and closing; let go of while they wait for a reservation in flight. Where a truncation that waits will cut.
+    pub(crate) changing: Mutex<Option<Lsn>>,
     current: Mutex<Arc<Tenure>>,
     failed: OnceLock<Failure>,
     /// Nothing is left of the opening: are done, and appends have segments.
@@ -99,7 +105,7 @@ impl Shared {
             settled,
             settling: Mutex::new(()),
             helper: Helper::default(),
-            changing: Mutex::new(()),
+            changing: Mutex::default(),
             current: Mutex::new(tenure),
             failed: OnceLock::new(),
             warned: AtomicBool::new(false),
@@ -197,6 +203,16 @@ impl Shared {
     /// Refuses a child that was forked off, before it meets a lock that another thread of its parent held, or memory that it does not have (kind 60).
     pub(crate) fn own_process(&self) -> Result<(), Failure> {
         self.media.own_process().map_err(|error| Failure::Forked { cause: error.to_string().into() })
+    }
+
+    /// This thread is one behind this log from here on.
+    pub(super) fn begin_behind(&self) {
+        BEHIND.set(std::ptr::from_ref(self).addr());
+    }
+
+    /// Whether this thread is one behind this log.
+    pub(super) fn is_behind(&self) -> bool {
+        BEHIND.try_with(|behind| behind.get() == std::ptr::from_ref(self).addr()).unwrap_or(false)
     }
 
     /// Why nothing more is taken, if so.
