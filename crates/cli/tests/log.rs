@@ -1135,3 +1135,37 @@ fn the_readmes_synopsis_names_every_option_and_no_other() {
     }
     assert_eq!(subcommands, 9);
 }
+
+/// The last epoch that the superblock has room for is begun; a copy of the folder needs another one.
+#[test]
+fn a_log_that_has_had_too_many_epochs_to_be_opened_is_trimmed_as_it_is_opened_r_12() {
+    let place = Place::with_log();
+    let disk = windlass::store::disk::RealDisk::open(&place.log()).unwrap();
+    let around = windlass::Surroundings { boot_id: [1; 16], incarnation: 7 };
+    let (store, _) =
+        windlass::store::Store::open(disk, &around, &windlass::store::Options::default()).unwrap();
+    store
+        .reset_with(windlass::Lsn(65536 + 4096), |superblock| {
+            let (promised, history) = (&mut superblock.promised, &mut superblock.history);
+            while history.entries().len() < 2047 {
+                let number = u64::try_from(history.entries().len()).unwrap();
+                *promised = promised.next_for(superblock.member);
+                history.extend(*promised, windlass::Lsn(4096 + 8 * number)).unwrap();
+            }
+        })
+        .unwrap();
+    drop(store);
+    let ranges = place.append(b"one\ntwo\n");
+    let copy = Place::new();
+    let copied = Command::new("cp").arg("-r").arg(place.log()).arg(copy.log()).status().unwrap();
+    assert!(copied.success());
+    let said = copy.fails(&["append", "LOG", "--file", "-"], b"three\n", REFUSED);
+    assert!(said.contains("trim"), "{said}");
+    let inside = (ranges[1].0 + 8).to_string();
+    copy.fails(&["trim", "LOG", "--before", &inside], b"", REFUSED);
+    let beyond = (ranges[1].1 + 8).to_string();
+    copy.fails(&["trim", "LOG", "--before", &beyond], b"", REFUSED);
+    copy.ok(&["trim", "LOG", "--before", &ranges[1].0.to_string()], b"");
+    copy.append(b"three\n");
+    assert_eq!(copy.ok(&["read", "LOG"], b""), b"two\nthree\n");
+}

@@ -17,6 +17,9 @@ use crate::{Epoch, Lsn};
 
 /// The most entries a history holds. Trimming the log drops old ones.
 pub const HISTORY_ENTRIES_MAX: usize = 2048;
+/// With so many entries a history is nearly full: truncating the log adds no more, and what room is left is for those that can't be refused, an opening after a crash
+/// and a takeover.
+pub const HISTORY_ENTRIES_NEARLY_FULL: usize = HISTORY_ENTRIES_MAX / 4 * 3;
 /// Bytes of an encoded entry.
 pub(crate) const ENTRY: usize = 16;
 
@@ -55,6 +58,11 @@ pub enum HistoryError {
     /// Trim the log first: that drops the oldest entries.
     #[error("the history already has {HISTORY_ENTRIES_MAX} epochs: trim the log")]
     TooMany,
+    /// Trim the log first: that drops the oldest entries. See [`HISTORY_ENTRIES_NEARLY_FULL`].
+    #[error(
+        "the history already has {HISTORY_ENTRIES_NEARLY_FULL} epochs, and the rest of its room is for openings after a crash: trim the log"
+    )]
+    NearlyFull,
     /// The bytes are not a whole number of entries.
     #[error("{bytes} bytes are not a whole number of history entries")]
     Length {
@@ -120,6 +128,12 @@ impl EpochHistory {
         }
         self.entries.push(next);
         Ok(())
+    }
+
+    /// Whether it has [so many](HISTORY_ENTRIES_NEARLY_FULL) entries that the log should be trimmed.
+    #[must_use]
+    pub fn is_nearly_full(&self) -> bool {
+        self.entries.len() >= HISTORY_ENTRIES_NEARLY_FULL
     }
 
     /// Forgets every epoch that starts at or beyond `end`, the log's new end.

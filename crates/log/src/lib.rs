@@ -71,7 +71,7 @@ pub use decision::{
 pub use handoff::{
     Appended, Drain, DrainError, DrainState, Drained, Handoff, Reservation, ReserveError, Tenure,
 };
-pub use history::{EpochHistory, EpochStart, HISTORY_ENTRIES_MAX, HistoryError};
+pub use history::{EpochHistory, EpochStart, HISTORY_ENTRIES_MAX, HISTORY_ENTRIES_NEARLY_FULL, HistoryError};
 pub use identity::{Epoch, LogId, MemberId};
 pub use image::{AHEAD_HEAD, Fetched, Image, MemoryImage, Shape};
 pub use live_mark::{LIVE_MARK_BYTES, LiveMark};

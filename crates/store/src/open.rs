@@ -213,8 +213,8 @@ pub enum OpenError {
     /// Salvaging never writes: inspect the folder read-only instead.
     #[error("the mode `salvage` reads only: inspect the folder instead of opening it")]
     Salvage,
-    /// The log has had too many epochs since its trim point: open it read-only, or trim it with a store that is open.
-    #[error(transparent)]
+    /// The log has had too many epochs since its trim point, one for each opening after a crash, and needs another one: open it [trimmed](Store::open_trimmed). Reading it works as it is.
+    #[error("{0}, as it is opened (`windlass log trim`)")]
     History(#[from] HistoryError),
     /// The superblock can't hold what it held: a defect.
     #[error(transparent)]

@@ -8,8 +8,8 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use windlass_log::{
-    Epoch, EpochHistory, HEADER_BYTES, LiveMark, Located, Lsn, RECORD_ALIGN, RecordHeader, Salt, Superblock,
-    locate,
+    Epoch, EpochHistory, Geometry, HEADER_BYTES, LiveMark, Located, LogId, Lsn, RECORD_ALIGN, RecordHeader,
+    Salt, Superblock, locate,
 };
 
 use crate::disk::{Access, Disk, DiskFile, Errno};
@@ -197,34 +197,7 @@ impl<D: Disk> Store<D> {
     }
 
     fn starts_record_in(&self, history: &EpochHistory, lsn: Lsn) -> Result<bool, DiskError> {
-        if !lsn.0.is_multiple_of(RECORD_ALIGN) || self.geometry.normalize(lsn) != lsn {
-            return Ok(false);
-        }
-        let name = names::segment(self.geometry, self.geometry.segment_of(lsn));
-        let file = match self.disk.open(&name, Access::Read) {
-            Ok(file) => file,
-            Err(Errno::NOENT) => return Ok(false),
-            Err(errno) => {
-                return Err(DiskError { call: DiskCall::Open, file: self.disk.path().join(name), errno });
-            }
-        };
-        let mut header = [0; HEADER];
-        let count = file.read_at(&mut header, self.geometry.offset_of(lsn)).at(
-            DiskCall::Read,
-            self.disk.path(),
-            &name,
-        )?;
-        let epoch = history.epoch_at(lsn);
-        Ok(count == header.len()
-            && epoch.is_some_and(|epoch| {
-                RecordHeader::decode(
-                    &header,
-                    lsn,
-                    self.geometry.room(lsn),
-                    &Salt::new(self.log_id).key(epoch),
-                )
-                .is_ok()
-            }))
+        starts_record(&self.disk, self.geometry, self.log_id, history, lsn)
     }
 
     /// Takes away everything from `lsn`, a record's start, on: the history becomes `history`, in the same update of both copies of the superblock that lowers the persisted
@@ -391,4 +364,32 @@ fn refuse_trimmed(superblock: &Superblock, lsn: Lsn) -> Result<(), CutError> {
 pub(crate) fn destroy_record<D: Disk>(file: &D::File, offset: u64) -> Result<(), Errno> {
     file.write_at(&[0; HEADER], offset)?;
     file.sync()
+}
+
+/// Whether a record of the log with this history starts at `lsn`.
+pub(crate) fn starts_record<D: Disk>(
+    disk: &D,
+    geometry: Geometry,
+    log_id: LogId,
+    history: &EpochHistory,
+    lsn: Lsn,
+) -> Result<bool, DiskError> {
+    if !lsn.0.is_multiple_of(RECORD_ALIGN) || geometry.normalize(lsn) != lsn {
+        return Ok(false);
+    }
+    let name = names::segment(geometry, geometry.segment_of(lsn));
+    let file = match disk.open(&name, Access::Read) {
+        Ok(file) => file,
+        Err(Errno::NOENT) => return Ok(false),
+        Err(errno) => {
+            return Err(DiskError { call: DiskCall::Open, file: disk.path().join(name), errno });
+        }
+    };
+    let mut header = [0; HEADER];
+    let count = file.read_at(&mut header, geometry.offset_of(lsn)).at(DiskCall::Read, disk.path(), &name)?;
+    let epoch = history.epoch_at(lsn);
+    Ok(count == header.len()
+        && epoch.is_some_and(|epoch| {
+            RecordHeader::decode(&header, lsn, geometry.room(lsn), &Salt::new(log_id).key(epoch)).is_ok()
+        }))
 }

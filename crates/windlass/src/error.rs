@@ -387,7 +387,7 @@ pub enum TruncateError {
         lsn: Lsn,
     },
     /// Too many epochs since the trim point. Trim, then cut.
-    #[error("nothing was cut, the log has been sealed: {0}; open it again, trim it, then cut")]
+    #[error("nothing was cut: {0}")]
     History(HistoryError),
     /// Reading before the cut failed.
     #[error("nothing was cut: {0}")]

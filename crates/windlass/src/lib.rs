@@ -92,8 +92,8 @@ pub use error::{
     SnapshotError, TrimError, TruncateError,
 };
 pub use log::{
-    Appended, Commit, Info, Log, Lost, OpenOrCreateError, OpenTruncatedError, Place, ReadOnly,
-    ReadOnlyReader, Reader, Record, Reservation, Run, SalvageError, Salvaged, Step, Subscription,
+    Appended, Commit, Info, Log, Lost, OpenOrCreateError, OpenTrimmedError, OpenTruncatedError, Place,
+    ReadOnly, ReadOnlyReader, Reader, Record, Reservation, Run, SalvageError, Salvaged, Step, Subscription,
     Surroundings, Verified, VerifyReport, salvage,
 };
 pub use metrics::{HistogramSnapshot, MetricsSnapshot};

@@ -7,7 +7,7 @@ use windlass_log::{Geometry, LogId, Lsn, OpenMode};
 
 use crate::commit::Level;
 use crate::error::{CreateError, OpenError, OptionError};
-use crate::log::{Log, OpenOrCreateError, OpenTruncatedError};
+use crate::log::{Log, OpenOrCreateError, OpenTrimmedError, OpenTruncatedError};
 
 /// Options of a log. Every value has a default that fits a database; set what differs.
 ///
@@ -157,6 +157,15 @@ impl Options {
     /// [`OpenError`]: each variant says what to do.
     pub fn open(self, folder: &Path) -> Result<Log, OpenError> {
         Log::open(folder, self)
+    }
+
+    /// Opens the log in `folder` with everything before `lsn` released: the way out where it has had too many epochs to be opened. See [`Log::open_trimmed`].
+    ///
+    /// # Errors
+    ///
+    /// [`OpenTrimmedError`]: each variant says what to do.
+    pub fn open_trimmed(self, folder: &Path, lsn: Lsn) -> Result<Log, OpenTrimmedError> {
+        Log::open_trimmed(folder, self, lsn)
     }
 
     /// Opens the log in `folder`, which is damaged at `lsn` or behind it, by giving up everything from `lsn` on. See [`Log::open_truncated`].

@@ -11,9 +11,11 @@ use lines::Lines;
 use windlass::store::disk::testing::{Call, Survive, TestDisk};
 use windlass::store::disk::{Disk, Errno};
 use windlass::{
-    AppendError, Clock, CloseError, CommitError, Failure, Level, Log, LogId, Lsn, MonotonicClock, Options,
-    Outcome, Place, ReadError, Surroundings, TrimError, TruncateError,
+    AppendError, Clock, CloseError, CommitError, Epoch, Failure, Level, Log, LogId, Lsn, MemberId,
+    MonotonicClock, OpenError, OpenTrimmedError, Options, Outcome, Place, ReadError, Surroundings, TrimError,
+    TruncateError,
 };
+use windlass_log::{EpochHistory, HISTORY_ENTRIES_MAX, HISTORY_ENTRIES_NEARLY_FULL, HistoryError};
 
 const SEGMENT_BYTES: u64 = 64 << 10;
 
@@ -799,4 +801,74 @@ fn a_failure_of_r_11_behind_an_opening_reaches_its_first_append_commit_and_reade
     assert!(log.close().is_err());
     let log = Log::open_in(place(&disk.after_kill()), options()).unwrap();
     assert!(log.info().tail == tail && payloads(&log).len() > 500);
+}
+
+/// A log in which so many epochs have begun already, before the place where it begins now.
+fn with_epochs(count: usize) -> TestDisk {
+    let disk = TestDisk::new();
+    create(&disk, options()).close().unwrap();
+    let around = Surroundings { boot_id: [1; 16], incarnation: 7 };
+    let (store, _) =
+        windlass::store::Store::open(disk.clone(), &around, &windlass::store::Options::default()).unwrap();
+    let mut history = EpochHistory::new();
+    for number in 1..=u64::try_from(count).unwrap() {
+        history.extend(Epoch::new(number, MemberId(0)), Lsn(4096 + 8 * number)).unwrap();
+    }
+    store
+        .reset_with(Lsn(SEGMENT_BYTES + 4096), |superblock| {
+            superblock.promised = history.last().unwrap().epoch;
+            superblock.history = history;
+        })
+        .unwrap();
+    disk
+}
+
+/// Truncations leave room in the history for those epochs that can't be refused; and where that is used up, a trim at the opening makes room.
+#[test]
+fn r_12_a_log_whose_history_is_full_was_not_filled_by_truncations_and_opens_trimmed() {
+    let disk = with_epochs(HISTORY_ENTRIES_NEARLY_FULL - 2);
+    let mut log = Log::open_in(place(&disk.after_kill()), options()).unwrap();
+    let refused = loop {
+        let end = append(&log, b"x").end;
+        match log.truncate(end) {
+            Ok(next) => log = next,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(refused.to_string(), TruncateError::History(HistoryError::NearlyFull).to_string());
+    // Nothing was sealed.
+    let _ = append(&log, b"goes on");
+    // A cut that takes epochs away has room.
+    let first = log.info().trimmed;
+    let log = log.truncate(first).unwrap();
+    log.close().unwrap();
+
+    let disk = with_epochs(HISTORY_ENTRIES_MAX - 6);
+    let mut kept = Lsn(0);
+    let mut kills = 0;
+    let error = loop {
+        let log = match Log::open_in(place(&disk.after_kill()), options()) {
+            Ok(log) => log,
+            Err(error) => break error,
+        };
+        kept = append(&log, b"x").end;
+        let _proof = log.commit_blocking(kept, Level::Local).unwrap();
+        kills += 1;
+        std::mem::forget(log);
+    };
+    assert_eq!(kills, 6);
+    assert!(error.to_string().contains("windlass log trim"), "{error}");
+    let full = |error: &OpenError| {
+        matches!(error, OpenError::Store(windlass::store::OpenError::History(HistoryError::TooMany)))
+    };
+    assert!(full(&error), "{error}");
+    let trimmed = |lsn| Log::open_trimmed_in(place(&disk.after_kill()), options(), lsn);
+    assert!(matches!(trimmed(Lsn(0)), Err(OpenTrimmedError::Open(error)) if full(&error)));
+    assert!(matches!(trimmed(Lsn(kept.0 + 8)), Err(OpenTrimmedError::Beyond { end, .. }) if end == kept));
+    assert!(matches!(trimmed(Lsn(kept.0 - 8)), Err(OpenTrimmedError::InsideRecord { record: Some(_), .. })));
+    let log = trimmed(kept).unwrap();
+    assert_eq!((log.info().trimmed, log.info().tail), (kept, kept));
+    let _ = append(&log, b"goes on");
+    log.close().unwrap();
+    assert_eq!(payloads(&Log::open_in(place(&disk), options()).unwrap()), [b"goes on"]);
 }

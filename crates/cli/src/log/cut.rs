@@ -44,7 +44,15 @@ pub(super) fn create(folder: &Path, options: Options, json: bool) -> Result<(), 
 
 /// Releases everything before `before`.
 pub(super) fn trim(folder: &Path, options: Options, before: Lsn, json: bool) -> Result<(), Failure> {
-    let log = options.open(folder).map_err(|error| errors::open(folder, &error))?;
+    let log = match options.clone().open(folder) {
+        Ok(log) => log,
+        // What keeps it from being opened is what a trim takes away.
+        Err(error) if errors::is_history_full(&error) => {
+            let log = options.open_trimmed(folder, before);
+            return finish(log.map_err(|error| errors::open_trimmed(folder, &error))?, json);
+        }
+        Err(error) => return Err(errors::open(folder, &error)),
+    };
     let trimmed = log.trim(before).map_err(|error| match error {
         TrimError::InsideRecord { .. } | TrimError::Beyond { .. } => Failure::new(Status::Refused, error),
         TrimError::Io { .. } | TrimError::Closed | TrimError::Failed(_) => {
@@ -82,7 +90,7 @@ pub(super) fn truncate(folder: &Path, options: Options, from: Lsn, json: bool) -
     }
 }
 
-/// Closes what was cut and says where it ends.
+/// Closes what was cut or trimmed and says where it ends.
 fn finish(log: Log, json: bool) -> Result<(), Failure> {
     let info = log.info();
     log.close().map_err(|error| Failure::new(Status::System, error))?;

@@ -10,7 +10,8 @@ use windlass::store::{
     CreateError as StoreCreateError, DiskCall, DiskError, Holder, OpenError as StoreOpenError,
 };
 use windlass::{
-    Class, CreateError, Lsn, OpenError, OpenMode, OpenTruncatedError, ReadError, ReadOnly, TruncateError,
+    Class, CreateError, Lsn, OpenError, OpenMode, OpenTrimmedError, OpenTruncatedError, ReadError, ReadOnly,
+    TruncateError,
 };
 
 use crate::exit::{Failure, Status};
@@ -82,6 +83,20 @@ pub(super) fn is_damage(error: &OpenError) -> bool {
         }
         OpenError::Option(_) | OpenError::Store(_) | OpenError::Member { .. } | OpenError::Begin { .. } => {
             false
+        }
+    }
+}
+
+/// Whether the log has had too many epochs to be opened without a trim.
+pub(super) fn is_history_full(error: &OpenError) -> bool {
+    matches!(error, OpenError::Store(StoreOpenError::History(_)))
+}
+
+pub(super) fn open_trimmed(folder: &Path, error: &OpenTrimmedError) -> Failure {
+    match error {
+        OpenTrimmedError::Open(error) => open(folder, error),
+        OpenTrimmedError::InsideRecord { .. } | OpenTrimmedError::Beyond { .. } => {
+            Failure::new(Status::Refused, error)
         }
     }
 }

@@ -103,7 +103,8 @@ enum Command {
     ///
     /// What is released is not checked, but the log has to open: opening checks records from the segment of the persisted mark on, which
     /// may be the only one (with `--mode strict` everything), and refuses damage there. Older damage below the LSN goes with what is
-    /// released, above it it stays: `windlass log verify` finds it.
+    /// released, above it it stays: `windlass log verify` finds it. A log that does not open because it has had too many epochs since its
+    /// trim point, one for each opening after a crash, is trimmed as it is opened.
     #[command(after_help = TABLE)]
     Trim {
         /// The folder

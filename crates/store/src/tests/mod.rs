@@ -3,6 +3,7 @@
 mod ahead;
 mod crash;
 mod decision;
+mod epochs;
 mod kinds;
 mod live;
 mod making;

@@ -3,7 +3,9 @@
 use slog::{info, warn};
 use windlass_engine::{Command, Event, FenceQuorum, Input, LsnRange, Role, Session, Token};
 use windlass_fabric::Fabric;
-use windlass_log::{EpochHistory, Lsn, MemberId, SEGMENT_HEADER_BYTES};
+use windlass_log::{
+    EpochHistory, HISTORY_ENTRIES_MAX, HISTORY_ENTRIES_NEARLY_FULL, Lsn, MemberId, SEGMENT_HEADER_BYTES,
+};
 use windlass_store::Damage;
 use windlass_store::disk::Disk;
 
@@ -377,6 +379,10 @@ where
     }
 
     fn start_tenure(&mut self, token: Token, quorum: &FenceQuorum, at: Lsn) {
+        if self.local.store.superblock().history.is_nearly_full() {
+            warn!(self.options.logger, "the log has had at least {} epochs since its trim point, it can hold {}: trim it, or no member can take over", HISTORY_ENTRIES_NEARLY_FULL,
+                HISTORY_ENTRIES_MAX; "folder" => %self.folder.display());
+        }
         let geometry = self.local.geometry();
         let slots = (self.options.config.limits.segments_ahead + 2).max(SLOTS_MIN).next_power_of_two();
         let slots = usize::try_from(slots).expect("a ring is small");

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use slog::info;
-use windlass_log::{Chain, Epoch, EpochHistory, Lsn, Salt, Tenure as Start};
+use windlass_log::{Chain, Epoch, EpochHistory, HistoryError, Lsn, Salt, Tenure as Start};
 
 use super::Log;
 use super::open::{self, Owner};
@@ -99,7 +99,8 @@ impl Log {
         self.check_cut(lsn)?;
         // An LSN in a segment's header page stands for the record that follows.
         let lsn = self.shared.geometry.normalize(lsn);
-        // Before anything is sealed: a history that has no room for another epoch leaves the log as it is.
+        // Before anything is sealed: a history that has no room for another epoch leaves the log as it is. What room is left near its end is for openings after a crash,
+        // which can't be refused: a log that does not open can't be trimmed either.
         let _ = self.next_epoch(lsn)?;
         let tail = self.tenure.handoff.seal();
         *turn = Some(lsn);
@@ -143,6 +144,9 @@ impl Log {
         let epoch = before.promised.next_for(before.member);
         let mut history = before.history;
         history.cut(lsn);
+        if history.is_nearly_full() {
+            return Err(TruncateError::History(HistoryError::NearlyFull));
+        }
         history.extend(epoch, lsn).map_err(TruncateError::History)?;
         Ok((epoch, history))
     }

@@ -35,7 +35,7 @@ pub(crate) use helper::NoSegment;
 pub use helper::Step;
 pub(crate) use media::{Cursor, Reading};
 pub(crate) use open::random_surroundings;
-pub use open::{OpenOrCreateError, OpenTruncatedError, Place, Surroundings};
+pub use open::{OpenOrCreateError, OpenTrimmedError, OpenTruncatedError, Place, Surroundings};
 pub(crate) use read::Items;
 pub use read::{Reader, Record, Run, Subscription};
 pub use readonly::{ReadOnly, ReadOnlyReader, Verified, VerifyReport};

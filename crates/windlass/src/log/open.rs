@@ -6,11 +6,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use slog::info;
-use windlass_log::{Epoch, Handoff, InstallError, LogId, Lsn, MemberId, Tenure as Start};
+use slog::{info, warn};
+use windlass_log::{
+    Epoch, HISTORY_ENTRIES_MAX, HISTORY_ENTRIES_NEARLY_FULL, Handoff, InstallError, LogId, Lsn, MemberId,
+    Tenure as Start,
+};
 pub use windlass_store::Surroundings;
 use windlass_store::disk::{Disk, Errno, RealDisk};
-use windlass_store::{DiskCall, DiskError, Founding, OpenCutError, Opened, Store, UnsafeFilesystem, Vouch};
+use windlass_store::{
+    DiskCall, DiskError, Founding, OpenCutError, OpenTrimError, Opened, Store, UnsafeFilesystem, Vouch,
+};
 
 use super::closing::Closing;
 use super::media::Media;
@@ -152,6 +157,43 @@ impl Log {
         Ok(start(store, &opened, clock, &options)?)
     }
 
+    /// Opens a log of one node as [`Log::open`] does, having released everything before `lsn`, a record's start or the tail: the way out where the log has had so many openings
+    /// after a crash since its trim point that its superblock holds no more epochs. As with [`Log::trim`], whoever orders it vouches that nothing before is needed.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenTrimmedError`]: each variant says what to do.
+    pub fn open_trimmed(folder: &Path, options: Options, lsn: Lsn) -> Result<Log, OpenTrimmedError> {
+        options.check().map_err(OpenError::from)?;
+        let disk = RealDisk::open(folder).map_err(|errno| folder_error(folder, errno));
+        let place = disk
+            .and_then(Place::real)
+            .map_err(|error| OpenError::Store(windlass_store::OpenError::from(error)))?;
+        Log::open_trimmed_in(place, options, lsn)
+    }
+
+    /// As [`Log::open_trimmed`], in a place of the caller's making.
+    ///
+    /// # Errors
+    ///
+    /// As [`Log::open_trimmed`].
+    pub fn open_trimmed_in<D: Disk>(
+        place: Place<D>,
+        options: Options,
+        lsn: Lsn,
+    ) -> Result<Log, OpenTrimmedError> {
+        options.check().map_err(OpenError::from)?;
+        let Place { disk, around, clock, .. } = place;
+        let opened = Store::open_trimmed(disk, &around, &opening_options(&options), lsn);
+        let (store, opened) = opened.map_err(|error| match error {
+            OpenTrimError::Open(error) => OpenTrimmedError::Open(error.into()),
+            OpenTrimError::Member { folder } => OpenTrimmedError::Open(OpenError::Member { folder }),
+            OpenTrimError::InsideRecord { lsn, record } => OpenTrimmedError::InsideRecord { lsn, record },
+            OpenTrimError::Beyond { lsn, end } => OpenTrimmedError::Beyond { lsn, end },
+        })?;
+        Ok(start(store, &opened, clock, &options)?)
+    }
+
     /// As [`Log::create`], in a place of the caller's making.
     ///
     /// # Errors
@@ -230,6 +272,30 @@ pub enum OpenTruncatedError {
     },
 }
 
+/// Why [`Log::open_trimmed`] came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenTrimmedError {
+    /// It can't be opened. Where the store says that the history has too many epochs, it is trimmed, and not far enough: trim it further.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The LSN lies inside a record. Use one that an append or a reader gave.
+    #[error("no record starts at LSN {lsn}: use an LSN that an append or a reader gave")]
+    InsideRecord {
+        /// What was asked for.
+        lsn: Lsn,
+        /// The record that holds it, where that is known.
+        record: Option<std::ops::Range<Lsn>>,
+    },
+    /// The log ends before.
+    #[error("LSN {lsn} is beyond the end of the log at LSN {end}")]
+    Beyond {
+        /// What was asked for.
+        lsn: Lsn,
+        /// The end of the log.
+        end: Lsn,
+    },
+}
+
 fn folder_error(folder: &Path, errno: Errno) -> DiskError {
     DiskError { call: DiskCall::Open, file: folder.to_path_buf(), errno }
 }
@@ -277,6 +343,7 @@ fn start<D: Disk>(
     }
     let persisted = store.persisted().lsn();
     let (geometry, log_id, folder) = (store.geometry(), store.log_id(), store.disk().path().to_path_buf());
+    let is_nearly_full = store.superblock().history.is_nearly_full();
     let meters = Arc::new(Meters::default());
     let media: Box<dyn Media> = Box::new(Arc::new(store));
     let slots = slots(options);
@@ -303,6 +370,10 @@ fn start<D: Disk>(
     info!(options.logger, "the log is open"; "folder" => %fixed.folder.display(), "log" => %log_id, "epoch" => %epoch,
         "tail" => %opened.tail, "clean" => opened.clean, "rewritten_bytes" => opened.rewritten_bytes,
         "cut" => opened.cut, "persisted" => %persisted);
+    if is_nearly_full {
+        warn!(options.logger, "the log has had at least {} epochs since its trim point, it can hold {}: trim it, or it will not open after a crash", HISTORY_ENTRIES_NEARLY_FULL,
+            HISTORY_ENTRIES_MAX; "folder" => %fixed.folder.display());
+    }
     Ok(Owner::start(Shared::new(fixed, Arc::new(tenure)), slots, options.threads))
 }
 
