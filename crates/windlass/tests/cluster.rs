@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use support::{Group, PATIENCE, append_all, read_all};
 use windlass::engine::{Event, PeerMarks, Role, StopReason};
-use windlass::{CommitError, Level, Lsn, NodeEvent, Outcome, TrimError};
+use windlass::{CommitError, Level, Lsn, NodeEvent, OpenMode, Outcome, ReadOnly, TrimError};
 
 fn payload(number: u64) -> Vec<u8> {
     format!("record {number} {}", "x".repeat(usize::try_from(number % 300).unwrap())).into_bytes()
@@ -71,6 +71,11 @@ fn an_old_primarys_uncommitted_suffix_is_cut_when_it_rejoins() {
     assert!(matches!(outcome, Err(CommitError::Fenced { .. })), "{outcome:?}");
     drop(log);
     group.kill(first);
+    // Its folder alone can't tell what is committed of it (I-6), though all of it is on the medium.
+    let alone = ReadOnly::open(&group.folder_of(first), OpenMode::Tail).unwrap();
+    assert_eq!(alone.outcome(epoch, appended[0].start), Outcome::Unknown, "{:?}", alone.info());
+    assert!(alone.info().persisted > appended[0].start, "{:?}", alone.info());
+    assert_eq!(alone.info().durable, alone.info().trimmed);
     for at in &others {
         group.open(*at);
     }

@@ -22,7 +22,7 @@ use windlass::engine::{Config, Event, Identity, Input, Limits, Role, StopReason,
 use windlass::store::disk::testing::{Call, Survive, TestDisk};
 use windlass::store::disk::{Access, Disk, DiskFile, Errno};
 use windlass::store::{Founding, Options as StoreOptions, Read, Store, Surroundings};
-use windlass::{AppendError, Clock, Epoch, Level, Log, LogId, Lsn, MemberId};
+use windlass::{AppendError, Clock, Epoch, Level, Log, LogId, Lsn, MemberId, Outcome};
 use windlass_log::{Geometry, RecordKind};
 use world::{Files, World, WorldFabric};
 
@@ -1117,4 +1117,39 @@ fn kind_24_a_failing_flush_of_a_segment_ahead_ends_the_tenure_too() {
     sim.kill(at, None);
     sim.open(at, 1);
     sim.settle();
+}
+
+/// I-6: what a member has said to be cut never comes back, whoever leads next: its client may have sent it again.
+#[test]
+fn what_was_said_to_be_cut_never_comes_back_i6() {
+    let (mut sim, old) = led(12);
+    sim.idle_until_all_have_all();
+    // A record that nobody else gets, on the primary's own medium.
+    let epoch = sim.driver(old).status().promised;
+    let payload = b"unknown to its client".to_vec();
+    let start = sim.members[old].log.as_ref().unwrap().append(&payload).unwrap().start;
+    for _ in 0..20 {
+        sim.step(old);
+        for lane in [0, 2] {
+            sim.driver(old).executor_mut().work(lane);
+        }
+    }
+    sim.kill(old, None);
+    sim.until("another primary", |sim| sim.primary().is_some());
+    let next = sim.primary().unwrap();
+    assert!(sim.driver(next).status().durable <= start, "nothing of the new tenure is committed yet");
+    // The client asks the new primary, as `CommitError::Fenced` tells it: a later epoch's start record is in the place, and may be cut itself.
+    assert_eq!(sim.members[next].log.as_ref().unwrap().outcome(epoch, start), Outcome::Unknown);
+    assert_eq!(sim.driver(next).outcome(epoch, start), Outcome::Unknown);
+    // It dies, and the old one is back: its log is chosen.
+    sim.kill(next, None);
+    sim.open(old, 1);
+    sim.until("a primary", |sim| sim.primary().is_some());
+    let last = sim.primary().unwrap();
+    sim.until("its tenure has committed", |sim| {
+        let status = sim.members[last].driver.as_ref().unwrap().status();
+        status.durable > start && status.durable == status.tail
+    });
+    assert!(sim.read(last).contains(&payload), "the log that has it was not chosen: {last} leads");
+    assert_eq!(sim.driver(last).outcome(epoch, start), Outcome::Committed);
 }

@@ -23,6 +23,7 @@ impl Oracle {
         append.fate = Fate::Acknowledged;
         let content = append.content;
         self.acknowledged_count += 1;
+        self.was_not_cut(epoch, start)?;
         match self.committed.get(&start) {
             Some(committed) if *committed != content => {
                 return violated(

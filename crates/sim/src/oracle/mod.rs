@@ -86,6 +86,8 @@ pub(crate) struct Oracle {
     acknowledged: BTreeMap<Lsn, (Content, Epoch)>,
     /// Everything that an append returned, by epoch and start.
     appends: BTreeMap<(Epoch, Lsn), Append>,
+    /// What a member has said to be cut, by epoch and start, and which member: it never comes back.
+    cuts: BTreeMap<(Epoch, Lsn), u8>,
     /// Who led each epoch.
     primaries: BTreeMap<Epoch, u8>,
     configurations: configurations::Configurations,

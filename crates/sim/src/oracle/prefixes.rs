@@ -23,6 +23,7 @@ impl Oracle {
             ),
             None => {
                 self.ordered(start, &found)?;
+                self.was_not_cut(found.epoch, start)?;
                 self.committed.insert(start, found);
                 self.committed_by.insert(start, promised);
                 self.committed_end = self.committed_end.max(found.end);

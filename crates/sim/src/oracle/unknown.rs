@@ -1,5 +1,5 @@
 //! Unknown is never shown as success, nor settled wrongly: an append whose outcome was unknown may be in the log or not, and what
-//! a member answers when it is asked is what is so.
+//! a member answers when it is asked is what is so, and stays so (I-6): its client may have sent it again.
 
 use windlass::{Epoch, Lsn};
 
@@ -36,7 +36,7 @@ impl Oracle {
     }
 
     /// What a member answers about one of them.
-    pub(crate) fn answered(&self, member: u8, (epoch, start): (Epoch, Lsn), answer: Answer) -> Checked {
+    pub(crate) fn answered(&mut self, member: u8, (epoch, start): (Epoch, Lsn), answer: Answer) -> Checked {
         let Some(append) = self.appends.get(&(epoch, start)) else { return Ok(()) };
         let is_in = self.committed.get(&start) == Some(&append.content);
         match answer {
@@ -55,7 +55,24 @@ impl Oracle {
             {
                 violated(NAME, format!("member {member} says that {append:?} at {start} was cut"))
             }
-            Answer::Committed | Answer::Cut | Answer::Open => Ok(()),
+            Answer::Cut => {
+                self.cuts.entry((epoch, start)).or_insert(member);
+                Ok(())
+            }
+            Answer::Committed | Answer::Open => Ok(()),
+        }
+    }
+
+    /// A record is published for the first time, or acknowledged: nobody has said that it was cut.
+    pub(super) fn was_not_cut(&self, epoch: Epoch, start: Lsn) -> Checked {
+        match self.cuts.get(&(epoch, start)) {
+            Some(member) => violated(
+                NAME,
+                format!(
+                    "member {member} has said that the append at {start} of {epoch:?} was cut, and it is committed"
+                ),
+            ),
+            None => Ok(()),
         }
     }
 }

@@ -276,6 +276,11 @@ impl World {
         self.members[at].has_begun = true;
         self.leads_as_voter(at);
         self.check_whole_log(at);
+        // Those whose commits are unknown ask now, before anything of the tenure is committed, whomever they reach.
+        for member in 0..self.members.len() {
+            self.publish(member);
+            self.ask_outcomes(member);
+        }
     }
 
     /// Reads a member's whole log, up to its tail, and looks for all that was acknowledged.

@@ -83,7 +83,15 @@ impl ReadOnly {
         self.inspection.persisted().unwrap_or(self.inspection.superblock().persisted)
     }
 
-    /// What the log was when it was opened here. The tail is only known by reading: what is given is the persisted mark.
+    /// Everything below is durable for all that this folder alone tells. What a member of a group has on its medium may yet be cut: there it is what was
+    /// released, which no member does before it is committed.
+    fn durable(&self) -> Lsn {
+        let superblock = self.inspection.superblock();
+        if superblock.configuration.is_empty() { self.persisted() } else { superblock.trimmed }
+    }
+
+    /// What the log was when it was opened here. The tail is only known by reading: what is given is the persisted mark. How far a member's log is durable is
+    /// known to its group, and by this folder alone only up to the trim point.
     #[must_use]
     pub fn info(&self) -> Info {
         let (superblock, persisted) = (self.inspection.superblock(), self.persisted());
@@ -93,7 +101,7 @@ impl ReadOnly {
             segment_bytes: superblock.segment_bytes,
             trimmed: superblock.trimmed,
             persisted,
-            durable: persisted,
+            durable: self.durable(),
             drained: persisted,
             tail: persisted,
             retention_bytes: 0,
@@ -123,10 +131,11 @@ impl ReadOnly {
         self.inspection.files()
     }
 
-    /// What became of the append that got `lsn` in `epoch`, as far as the superblock tells.
+    /// What became of the append that got `lsn` in `epoch`, as far as the superblock tells: of a member's records that is [`Outcome::Unknown`] where they are not
+    /// purged. Ask the group's primary.
     #[must_use]
     pub fn outcome(&self, epoch: Epoch, lsn: Lsn) -> Outcome {
-        outcome(self.inspection.superblock(), self.persisted(), epoch, lsn)
+        outcome(self.inspection.superblock(), self.durable(), epoch, lsn)
     }
 
     /// Reads and checks every record from the trim point on, the headers of their segments and both copies of the superblock. What no record needs is not

@@ -131,13 +131,20 @@ impl Log {
     }
 }
 
-/// The outcome by the epoch history: a record is in the log for ever if it is durable and its LSN still belongs to its epoch.
+/// The outcome by the epoch history: a record is in the log for ever if it is durable and its LSN still belongs to its epoch, and out of it for ever if what a
+/// later epoch put in its place is durable.
 pub(crate) fn outcome(superblock: &Superblock, durable: Lsn, epoch: Epoch, lsn: Lsn) -> Outcome {
     if lsn < superblock.trimmed {
         return Outcome::Purged;
     }
+    // A later epoch's part. In a group that is settled once something of it is committed: before, another member's log may be chosen, without that epoch and with
+    // this record (I-6).
+    let later = superblock.history.entries().iter().find(|entry| entry.epoch > epoch && entry.start <= lsn);
+    if let Some(later) = later {
+        let is_settled = superblock.configuration.is_empty() || durable > later.start;
+        return if is_settled { Outcome::Cut } else { Outcome::Unknown };
+    }
     match superblock.history.epoch_at(lsn) {
-        Some(owner) if owner > epoch => Outcome::Cut,
         Some(owner) if owner == epoch && lsn < durable => Outcome::Committed,
         // Of this epoch and not yet durable, or of an epoch that this member hasn't heard of.
         Some(_) | None => Outcome::Unknown,
@@ -149,6 +156,27 @@ mod tests {
     use super::*;
     use windlass_log::{EpochHistory, MemberId};
 
+    fn superblock() -> Superblock {
+        Superblock {
+            generation: 1,
+            log_id: LogId([1; 16]),
+            member: MemberId(0),
+            incarnation: 1,
+            place: 0,
+            boot_id: [0; 16],
+            promised: Epoch::NONE,
+            history: EpochHistory::new(),
+            trimmed: Lsn(4096),
+            persisted: Lsn(4096),
+            clean: None,
+            acknowledged: Lsn(0),
+            caught_up: true,
+            segment_bytes: 65536,
+            features: 0,
+            configuration: Vec::new(),
+        }
+    }
+
     #[test]
     fn an_outcome_follows_from_the_history_and_the_durable_mark() {
         let first = Epoch::NONE.next_for(MemberId(0));
@@ -158,24 +186,7 @@ mod tests {
         history.extend(first, Lsn(4096)).unwrap();
         history.extend(second, Lsn(8192)).unwrap();
         history.trim(Lsn(4200));
-        let superblock = Superblock {
-            generation: 1,
-            log_id: LogId([1; 16]),
-            member: MemberId(0),
-            incarnation: 1,
-            place: 0,
-            boot_id: [0; 16],
-            promised: second,
-            history,
-            trimmed: Lsn(4200),
-            persisted: Lsn(4200),
-            clean: None,
-            acknowledged: Lsn(0),
-            caught_up: true,
-            segment_bytes: 65536,
-            features: 0,
-            configuration: Vec::new(),
-        };
+        let superblock = Superblock { promised: second, history, trimmed: Lsn(4200), ..superblock() };
         let durable = Lsn(9000);
         let ask = |epoch, lsn| outcome(&superblock, durable, epoch, Lsn(lsn));
         assert_eq!(ask(first, 4144), Outcome::Purged);
@@ -185,5 +196,31 @@ mod tests {
         assert_eq!(ask(second, 8192), Outcome::Committed);
         assert_eq!(ask(second, 9000), Outcome::Unknown);
         assert_eq!(ask(third, 8192), Outcome::Unknown);
+    }
+
+    #[test]
+    fn a_members_record_is_cut_only_once_a_later_epochs_record_is_committed_in_its_place_i6() {
+        let (first, second) = (Epoch::new(1, MemberId(0)), Epoch::new(2, MemberId(1)));
+        let mut superblock = superblock();
+        superblock.history.extend(first, Lsn(4096)).unwrap();
+        superblock.history.extend(second, Lsn(8192)).unwrap();
+        let ask = |superblock: &Superblock, durable, lsn| outcome(superblock, Lsn(durable), first, Lsn(lsn));
+        assert_eq!(
+            ask(&superblock, 8000, 8192),
+            Outcome::Cut,
+            "a lone log's own cut is durable before it is answered"
+        );
+        superblock.configuration = vec![1];
+        for durable in [4096, 8000, 8192] {
+            assert_eq!(ask(&superblock, durable, 8192), Outcome::Unknown, "durable {durable}");
+            assert_eq!(ask(&superblock, durable, 9000), Outcome::Unknown, "durable {durable}");
+        }
+        assert_eq!(ask(&superblock, 8232, 8192), Outcome::Cut);
+        assert_eq!(
+            ask(&superblock, 8232, 9000),
+            Outcome::Cut,
+            "beyond what is committed: the epoch has ended before it"
+        );
+        assert_eq!(ask(&superblock, 8232, 8000), Outcome::Committed);
     }
 }
