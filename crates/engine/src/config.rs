@@ -258,3 +258,77 @@ pub struct Opening {
     /// persisted. Below `state.mark` where there is damage: that is then an upper bound of what was acknowledged, or unknown, never a lower one.
     pub valid_tail: Lsn,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use windlass_log::SEGMENT_BYTES_MIN;
+
+    fn config() -> Config {
+        Config {
+            me: MemberId(0),
+            identity: Identity { incarnation: 1, opening: 1, nonce: 1 },
+            founding: Configuration::founding([0, 1, 2].map(MemberId)),
+            geometry: Geometry::new(SEGMENT_BYTES_MIN).unwrap(),
+            replicated_allowed: false,
+            seed: 1,
+            timing: Timing::default(),
+            limits: Limits::default(),
+        }
+    }
+
+    #[test]
+    fn what_just_does_is_taken() {
+        let mut config = config();
+        config.timing.suspicion_ns = 4 * config.timing.heartbeat_ns;
+        (config.limits.batch_bytes, config.limits.fetch_bytes) = (4096, 4096);
+        config.limits.retention_bytes = config.geometry.segment_bytes();
+        config.check();
+        config.founding = Configuration::unknown();
+        config.check();
+    }
+
+    #[test]
+    #[should_panic(expected = "is no voter of its own group")]
+    fn a_member_votes_in_its_own_group() {
+        Config { me: MemberId(3), ..config() }.check();
+    }
+
+    #[test]
+    #[should_panic(expected = "suspicion below four heartbeats")]
+    fn suspicion_takes_four_heartbeats() {
+        let mut config = config();
+        config.timing.suspicion_ns = 4 * config.timing.heartbeat_ns - 1;
+        config.check();
+    }
+
+    #[test]
+    #[should_panic(expected = "retention below one segment")]
+    fn a_segment_is_kept_at_least() {
+        let mut config = config();
+        config.limits.retention_bytes = config.geometry.segment_bytes() - 1;
+        config.check();
+    }
+
+    #[test]
+    fn a_configuration_record_takes_the_place_of_what_lies_behind_it_r20() {
+        let founding = Configuration::founding([0, 1, 2].map(MemberId));
+        let record = |end: u64| ConfigurationRecord {
+            start: Lsn(end - 96),
+            end: Lsn(end),
+            configuration: founding.clone(),
+        };
+        let mut state = DurableState::genesis(config().geometry);
+        state.configurations = [ConfigurationRecord::founding(founding.clone())].to_vec();
+        let mut noted = |end| {
+            let is_new = state.note_configuration(record(end));
+            (is_new, state.configurations.iter().map(|record| record.end.0).collect::<Vec<_>>())
+        };
+        assert_eq!(noted(5096), (true, [0, 5096].to_vec()));
+        assert_eq!(noted(5096), (false, [0, 5096].to_vec()), "known");
+        assert_eq!(noted(4896), (true, [0, 4896].to_vec()), "what lay behind was of a suffix that is gone");
+        assert_eq!(noted(5096), (true, [4896, 5096].to_vec()), "the last before it was committed");
+        assert_eq!(noted(4896), (false, [4896, 5096].to_vec()));
+        assert_eq!(noted(4800), (false, [4896, 5096].to_vec()), "before the first");
+    }
+}

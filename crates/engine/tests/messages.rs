@@ -191,8 +191,10 @@ fn the_longest_message_fits_and_kind_80_other_versions_are_refused() {
         history,
         configurations: vec![record.clone(), record],
     };
-    let mut bytes = Message::Promise { epoch: Epoch::NONE, summary }.encode();
+    let message = Message::Promise { epoch: Epoch::NONE, summary };
+    let mut bytes = message.encode();
     assert!(bytes.len() <= MESSAGE_BYTES_MAX, "{} bytes", bytes.len());
+    assert_eq!(Message::decode(&bytes), Ok(message));
     bytes[0] = 1;
     assert_eq!(Message::decode(&bytes), Err(MessageError::Version { found: 1 }));
 }

@@ -254,4 +254,32 @@ mod tests {
         let unknown = Configuration::unknown();
         assert_eq!(Configuration::decode(&unknown.encode()), Ok(unknown));
     }
+
+    #[test]
+    fn the_highest_number_may_be_one_that_has_left_and_no_member_has_a_higher_one() {
+        let left = Configuration::founding([1, 2, 4].map(MemberId));
+        let left = left.after(&Change::Remove { member: MemberId(4) }).unwrap();
+        let mut bytes = left.encode();
+        assert_eq!(Configuration::decode(&bytes), Ok(left));
+        let lower = ConfigurationDecodeError::Field { field: "highest number", found: 2 };
+        bytes[4] = 1;
+        assert_eq!(Configuration::decode(&bytes), Err(lower));
+    }
+
+    #[test]
+    fn one_member_learns_at_most_and_so_many_vote() {
+        let voters = |count: u8| Configuration::founding((0..count).map(MemberId));
+        let learner = Standing::Learner { replaces: None };
+        let mut two = voters(3);
+        two.members[1].standing = learner;
+        assert_eq!(Configuration::decode(&two.encode()), Ok(two.clone()));
+        two.members[2].standing = learner;
+        let refused = |found| Err(ConfigurationDecodeError::Field { field: "number of voters", found });
+        assert_eq!(Configuration::decode(&two.encode()), refused(1));
+        let most = u8::try_from(Configuration::VOTERS_MAX).unwrap();
+        let mut many = voters(most);
+        many.members.push(MemberEntry { id: MemberId(most), ..many.members[0] });
+        many.highest = MemberId(most);
+        assert_eq!(Configuration::decode(&many.encode()), refused(most + 1));
+    }
 }

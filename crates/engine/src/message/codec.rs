@@ -421,4 +421,26 @@ mod tests {
         let beyond = Message::Rejected { epoch: reached, promised: found };
         assert_eq!(Message::decode(&beyond.encode()), Err(MessageError::Epoch { found }));
     }
+
+    #[test]
+    fn a_range_may_be_empty_and_does_not_end_before_it_starts() {
+        let session = Session { epoch: Epoch::NONE, attempt: 1 };
+        let fetch = |start, end| {
+            let range = LsnRange { start: Lsn(start), end: Lsn(end) };
+            Message::decode(&Message::FetchRequest { session, range }.encode()).map(|_| ())
+        };
+        assert_eq!(fetch(5000, 5000), Ok(()));
+        let (start, end) = (Lsn(5000), Lsn(4992));
+        assert_eq!(fetch(5000, 4992), Err(MessageError::Range { start, end }));
+    }
+
+    #[test]
+    fn what_is_longer_than_any_message_is_not_looked_at() {
+        let zeros = alloc::vec![0; MESSAGE_BYTES_MAX + 2];
+        let decode = |length: usize| Message::decode(&zeros[..length]);
+        let too_long = |length| Err(MessageError::TooLong { length });
+        assert_eq!(decode(MESSAGE_BYTES_MAX + 2), too_long(MESSAGE_BYTES_MAX + 2));
+        assert_eq!(decode(MESSAGE_BYTES_MAX + 1), too_long(MESSAGE_BYTES_MAX + 1));
+        assert_eq!(decode(MESSAGE_BYTES_MAX), Err(MessageError::Version { found: 0 }));
+    }
 }
