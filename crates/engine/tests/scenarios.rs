@@ -115,6 +115,7 @@ scenarios! {
     quorums_of_two_and_four
     r13_credits_and_batching
     r14_levels_and_the_start_record
+    r14_what_is_sent_from_cold_segments_is_placed_once_it_is_parsed
     r15_pending_work_that_stands_still_is_silence
     r15_the_age_of_pending_work
     r16_a_primary_seals_before_it_promises

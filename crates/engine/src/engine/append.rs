@@ -78,8 +78,10 @@ impl Engine {
     }
 
     pub(super) fn placed(&mut self, peer: MemberId, session: Session, to: Placed) {
+        let geometry = self.core.config.geometry;
+        let cold_end = geometry.base(geometry.segment_of(self.core.log.persisted.0));
         if let Some(peer) = self.streaming(peer, session) {
-            peer.batch_placed(to);
+            peer.batch_placed(to, cold_end);
         }
     }
 
@@ -152,13 +154,13 @@ mod tests {
         assert_eq!(stall_cause(&config, &peer, Lsn(6000)), None);
         peer.post(LsnRange::new(Lsn(5000), Lsn(8192)), 2);
         assert_eq!(stall_cause(&config, &peer, Lsn(9000)), None, "one is in flight");
-        peer.batch_placed(Placed(Lsn(8192)));
+        peer.batch_placed(Placed(Lsn(8192)), Lsn(0));
         assert_eq!(stall_cause(&config, &peer, Lsn(8192)), None, "there is nothing to carry");
         assert_eq!(stall_cause(&config, &peer, Lsn(9000)), Some(StallCause::Window));
         peer.granted_to = Lsn(65536);
         assert_eq!(stall_cause(&config, &peer, Lsn(9000)), None);
         peer.post(LsnRange::new(Lsn(8192), Lsn(9000)), 2);
-        peer.batch_placed(Placed(Lsn(9000)));
+        peer.batch_placed(Placed(Lsn(9000)), Lsn(0));
         assert_eq!(stall_cause(&config, &peer, Lsn(9040)), Some(StallCause::Credits));
     }
 }

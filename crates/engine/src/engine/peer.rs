@@ -20,6 +20,13 @@ pub(super) struct Peer {
     posted: Lsn,
     placed: Placed,
     persisted: Persisted,
+    /// What completions say is placed.
+    completed: Placed,
+    /// What the peer itself says that it has parsed.
+    parsed: Lsn,
+    /// What may have been read from cold segments ends here. It may have rotted after it was checked and before the device read it, so that it
+    /// counts as placed, and what lies behind it, only once the peer has parsed it.
+    cold_to: Lsn,
     /// The ends of batches whose placement is not known yet, oldest first.
     in_flight: VecDeque<Lsn>,
     notices_posted: u64,
@@ -70,6 +77,9 @@ impl Peer {
             posted: Lsn(0),
             placed: Placed(Lsn(0)),
             persisted: Persisted(Lsn(0)),
+            completed: Placed(Lsn(0)),
+            parsed: Lsn(0),
+            cold_to: Lsn(0),
             in_flight: VecDeque::new(),
             notices_posted: 0,
             notices_consumed: 0,
@@ -119,6 +129,8 @@ impl Peer {
         self.posted = Lsn(0);
         self.placed = Placed(Lsn(0));
         self.persisted = Persisted(Lsn(0));
+        self.completed = Placed(Lsn(0));
+        (self.parsed, self.cold_to) = (Lsn(0), Lsn(0));
         self.in_flight.clear();
         (self.notices_posted, self.notices_consumed) = (0, 0);
         self.starved_since = None;
@@ -134,6 +146,7 @@ impl Peer {
         self.moved_at = now;
         self.posted = valid_tail;
         self.placed = Placed(valid_tail);
+        (self.completed, self.parsed) = (self.placed, valid_tail);
         self.persisted = persisted.min(Persisted(valid_tail));
         self.known = Some(self.persisted);
         self.wanted_said = self.persisted.0;
@@ -177,16 +190,29 @@ impl Peer {
         self.notices_posted - 1
     }
 
-    /// The oldest batch in flight was placed.
+    /// The oldest batch in flight was placed. Below `cold_end` nothing is written any more.
     ///
     /// # Panics
     ///
     /// If it was not: the driver completes requests of one connection in order.
-    pub(super) fn batch_placed(&mut self, to: Placed) {
+    pub(super) fn batch_placed(&mut self, to: Placed, cold_end: Lsn) {
         let front = self.in_flight.pop_front();
         assert!(front == Some(to.0), "placed {} while {front:?} is the oldest batch in flight", to.0);
-        self.placed = self.placed.max(to);
+        // Batches follow each other: this one began where the one before it ended. Looked at now and not when it went out: what was written only then
+        // may have become cold before the device read it.
+        if self.completed.0 < cold_end.min(to.0) {
+            self.cold_to = to.0;
+        }
+        self.completed = self.completed.max(to);
+        self.count_completed();
         self.check();
+    }
+
+    /// A completion is the device's word, which counts for what was just written.
+    fn count_completed(&mut self) {
+        if self.parsed >= self.cold_to {
+            self.placed = self.placed.max(self.completed);
+        }
     }
 
     /// The peer's own word. `false` if it can't be true: the peer is broken, or not the one it was.
@@ -204,6 +230,8 @@ impl Peer {
         self.notices_consumed = word.consumed;
         // What the peer itself has parsed is in its memory, whether or not this side has polled the completion yet.
         self.placed = self.placed.max(Placed(word.valid_tail));
+        self.parsed = self.parsed.max(word.valid_tail);
+        self.count_completed();
         self.persisted = self.persisted.max(word.persisted);
         self.known = self.known.max(Some(self.persisted));
         if let Some((_, sent_at)) = self.beats.iter().find(|(sequence, _)| *sequence == word.heartbeat) {
@@ -343,18 +371,18 @@ mod tests {
     fn a_peer_starves_once_it_has_given_no_credit_back_for_long() {
         let mut peer = peer();
         post(&mut peer, 5200);
-        peer.batch_placed(Placed(Lsn(5200)));
+        peer.batch_placed(Placed(Lsn(5200)), Lsn(0));
         assert!(!peer.is_starved(SLOTS, 50, 200) && !peer.is_starved(SLOTS, 50, 300), "a credit is left");
         post(&mut peer, 5400);
         assert!(!peer.is_starved(SLOTS, 50, 300) && !peer.is_starved(SLOTS, 50, 400), "a batch is in flight");
-        peer.batch_placed(Placed(Lsn(5400)));
+        peer.batch_placed(Placed(Lsn(5400)), Lsn(0));
         assert!(!peer.is_starved(SLOTS, 50, 400));
         assert!(!peer.is_starved(SLOTS, 50, 449));
         assert!(peer.is_starved(SLOTS, 50, 450));
         assert!(peer.acknowledged(&word(&peer, 1, 5400, 5000), 450));
         assert!(!peer.is_starved(SLOTS, 50, 450));
         post(&mut peer, 5600);
-        peer.batch_placed(Placed(Lsn(5600)));
+        peer.batch_placed(Placed(Lsn(5600)), Lsn(0));
         assert!(!peer.is_starved(SLOTS, 50, 460), "counted anew");
         peer.phase = Phase::Away { retry_at: 0 };
         assert!(!peer.is_starved(SLOTS, 50, 900), "no session");
@@ -386,7 +414,7 @@ mod tests {
         peer.nudge_after(50, 900);
         assert!(!peer.nudge, "a batch is in flight");
         assert!(peer.acknowledged(&word(&peer, 1, 5200, 5200), 900));
-        peer.batch_placed(Placed(Lsn(5200)));
+        peer.batch_placed(Placed(Lsn(5200)), Lsn(0));
         peer.nudge_after(50, 2000);
         assert!(!peer.nudge, "it has all");
     }
