@@ -76,6 +76,8 @@ bugs! {
     PredecessorForgotten = "predecessor forgotten";
     /// What is placed counts as persisted.
     CommitByPlaced = "commit by placed";
+    /// What is placed counts, however long ago its bytes were written and checked.
+    ColdPlaced = "placed from cold segments";
     /// A revocation does not wait until the connection is drained and destroyed.
     SkippedDrain = "skipped drain";
     /// Payloads are acknowledged before their checksum was looked at.

@@ -43,6 +43,7 @@ const KNOWN: &[(Bug, RangeInclusive<u64>)] = &[
     (Bug::LearnerCounted, EARLY),
     (Bug::PredecessorForgotten, EARLY),
     (Bug::CommitByPlaced, EARLY),
+    (Bug::ColdPlaced, 185..=200),
     (Bug::SkippedDrain, 385..=400),
     (Bug::UncheckedAcknowledgement, EARLY),
     (Bug::ReusedKey, EARLY),

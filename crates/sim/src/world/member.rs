@@ -229,15 +229,10 @@ impl Member {
         self.is_emptied || memory_counts && self.has_lost_memory || self.rot.is_some() || !self.has_begun
     }
 
-    /// A file and a place in it that were synced and are known to have been; of a member that runs only in segments that it is done with. Where what is
-    /// `placed` counts, also no more than a quorum is known to have persisted: a device that reads for a request what has rotted since the request was
-    /// posted places that, and says so.
-    pub(super) fn rottable(&mut self, pick: u64, placed_counts: bool) -> Option<(String, Lsn)> {
+    /// A file and a place in it that were synced and are known to have been; of a member that runs only in segments that it is done with.
+    pub(super) fn rottable(&mut self, pick: u64) -> Option<(String, Lsn)> {
         let provable = (self.provable.0.0, self.provable.1.0);
-        let (from, mut to) = if self.driver.is_some() { self.cold()? } else { provable };
-        if placed_counts && let Some(status) = self.status() {
-            to = to.min(status.durable.0);
-        }
+        let (from, to) = if self.driver.is_some() { self.cold()? } else { provable };
         let place = (from + pick.checked_rem(to.checked_sub(from)?)?) & !7;
         let is_header = place % SEGMENT_BYTES < 4096;
         // A whole sector inside of what was synced.

@@ -228,7 +228,7 @@ impl World {
             return;
         }
         let (number, kind) = (self.random.number(), self.random.range(0, 3));
-        let Some((name, place)) = self.members[at].rottable(number, memory_counts) else { return };
+        let Some((name, place)) = self.members[at].rottable(number) else { return };
         let offset = place.0 % SEGMENT_BYTES;
         let mark = match kind {
             0 => Mark::Rotted,
