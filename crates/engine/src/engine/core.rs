@@ -822,4 +822,35 @@ pub(super) mod tests {
         core.adopt(Lsn(5000), history(&[(1, 4096), (2, 5000)]), Persisted(Lsn(5000)));
         assert_eq!(core.witnessed.keys().collect::<Vec<_>>(), [&MemberId(1)]);
     }
+    #[test]
+    fn a_committed_configuration_whose_place_another_epoch_has_counts_from_there_r20() {
+        let placed = |at, other: &[(u64, u64)]| {
+            let mut core = core(false);
+            core.state.configurations = records(5096)[1..].to_vec();
+            core.place_committed_configuration(Lsn(at), &history(other));
+            (core.state.configurations[0].start.0, core.state.configurations[0].end.0)
+        };
+        assert_eq!(placed(5040, &[(1, 4096), (2, 5040)]), (5040, 5040));
+        assert_eq!(placed(5040, &[(1, 4096)]), (5000, 5096), "it comes again with the log");
+        assert_eq!(placed(5200, &[(1, 4096), (2, 5200)]), (5000, 5096), "it is here");
+    }
+
+    #[test]
+    fn what_is_given_up_takes_no_committed_configuration_with_it_r20() {
+        let given_up = |valid_tail| {
+            let mut core = core(false);
+            core.state.configurations = records(5096)[1..].to_vec();
+            (core.log.tail, core.log.persisted) = (Lsn(valid_tail), Persisted(Lsn(valid_tail)));
+            core.durable_known = Lsn(6000);
+            let had_lost = core.give_up_lost();
+            assert_eq!(
+                (core.durable_known, mark(&core), core.damaged()),
+                (Lsn(valid_tail), valid_tail, false)
+            );
+            (had_lost, core.state.configurations[0].start.0, core.state.configurations[0].end.0)
+        };
+        assert_eq!(given_up(4500), (true, 4500, 4500));
+        assert_eq!(given_up(5096), (true, 5000, 5096));
+        assert_eq!(given_up(6000), (false, 5000, 5096));
+    }
 }
