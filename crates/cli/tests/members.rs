@@ -240,6 +240,7 @@ fn each_wrong_use_is_refused_with_what_to_do() {
     group.group(&["quorums", "--write", "2"]).refused(64, "--takeover");
     group.announce(4);
     group.announce(5);
+    group.group(&["replace", "4", "4"]).refused(64, "can't take its own place");
     group.group(&["replace", "9", "4"]).refused(3, "m9 is no member of configuration 0");
     // One that never comes is a member all the same, until it is taken back; its number is gone with it.
     group.group(&["add", "4", "--no-wait"]).well();
@@ -284,6 +285,9 @@ fn a_folder_or_a_file_that_does_not_fit_the_group_is_refused() {
     with("write_quorum = 1\ntakeover_quorum = 2");
     node("1")
         .refused(64, "make them 4 together at least, such as a write quorum of 1 and a takeover quorum of 3");
+    with("level = \"fast\"");
+    node("1").refused(64, "use \"durable\" or \"replicated\"");
+    group.group(&["status"]).refused(64, "use \"durable\" or \"replicated\"");
     // Sizes that the group was not founded with.
     with("write_quorum = 3\ntakeover_quorum = 1");
     let mut first = group_node(&group, 1);

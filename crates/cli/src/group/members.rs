@@ -69,6 +69,12 @@ impl Wanted {
                 Change::Add { member: MemberId(member), address }
             }
             Wanted::Remove { member } => Change::Remove { member: MemberId(member) },
+            Wanted::Replace { old, new } if old == new => {
+                let message = format_args!(
+                    "m{old} can't take its own place: name the number of the new member, whose table has `joins = true`"
+                );
+                return Err(Failure::new(Status::Usage, message));
+            }
             Wanted::Replace { old, new } => {
                 let address = Some(joining(group, new)?.control);
                 Change::Replace { old: MemberId(old), new: MemberId(new), address }

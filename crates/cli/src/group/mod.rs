@@ -173,6 +173,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let group = || {
         let file = file.unwrap_or(Path::new("group.toml"));
         let config = Config::read(file)?;
+        config.level()?;
         Ok(Group { pass: config.pass()?, config, file: file.to_path_buf() })
     };
     match &args.command {

@@ -236,13 +236,13 @@ pub(super) fn create(folder: &Path, error: &CreateError) -> Failure {
     };
     match error {
         StoreCreateError::InUse { .. } => Failure::new(Status::InUse, error),
+        StoreCreateError::Geometry(_) => Failure::new(Status::Usage, error),
         StoreCreateError::Exists { .. } => Failure::new(
             Status::Refused,
             format_args!("{} already holds a log: append to it, or name another folder", folder.display()),
         ),
         StoreCreateError::NotEmpty { .. }
         | StoreCreateError::Filesystem { .. }
-        | StoreCreateError::Geometry(_)
         | StoreCreateError::Encode(_)
         | StoreCreateError::Epoch(_) => Failure::new(Status::Refused, error),
         StoreCreateError::Open(error) => open_store(folder, error),

@@ -89,6 +89,7 @@ impl Log {
     pub fn create(folder: &Path, options: Options) -> Result<Log, CreateError> {
         // Before the folder is made.
         options.check()?;
+        windlass_log::Geometry::new(options.segment_bytes).map_err(windlass_store::CreateError::from)?;
         let disk = RealDisk::create(folder).map_err(|errno| folder_error(folder, errno));
         let place = disk.and_then(Place::real).map_err(windlass_store::CreateError::from)?;
         Log::create_in(place, options)
