@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockRea
 use windlass_log::{Geometry, LogId, Lsn, Memory, Superblock, SuperblockEncodeError};
 
 use crate::counters::{Counters, Counting};
-use crate::disk::{Access, Disk, DiskFile};
+use crate::disk::{Access, Disk, DiskFile, FilesystemClass};
 use crate::error::{At, DiskCall, DiskError, MediumFailed, StoreError};
 use crate::live::LiveMarks;
 use crate::names;
@@ -373,9 +373,32 @@ impl<D: Disk> Store<D> {
         self.map_segment(file, &name)
     }
 
+    /// Maps a segment's file. One that was put in its place may have holes, as a sparse copy has, and no store through a mapping may be the first to ask for a block (kind 20): they
+    /// are filled first.
     pub(crate) fn map_segment(&self, file: D::File, name: &str) -> Result<Arc<Segment<D>>, DiskError> {
+        let (len_bytes, folder) = (self.geometry.segment_bytes(), self.disk.path());
+        let allocated = file.allocated_bytes().at(DiskCall::Stat, folder, name)?;
+        if allocated < len_bytes && self.tells_holes()? {
+            file.fill_holes(len_bytes).at(DiskCall::Allocate, folder, name)?;
+            file.sync().at(DiskCall::Sync, folder, name).map_err(|error| {
+                self.fail(error.clone());
+                error
+            })?;
+        }
         let map = file.map(self.geometry.segment_bytes()).at(DiskCall::Map, self.disk.path(), name)?;
         Ok(Arc::new(Segment { file, map, present: AtomicBool::new(false) }))
+    }
+
+    /// Whether a file with fewer blocks than bytes has holes on this filesystem.
+    fn tells_holes(&self) -> Result<bool, DiskError> {
+        let filesystem = self.disk.filesystem().at(DiskCall::Stat, self.disk.path(), "")?;
+        Ok(match filesystem.class() {
+            FilesystemClass::Local
+            | FilesystemClass::Memory
+            | FilesystemClass::Layered
+            | FilesystemClass::Unknown => true,
+            FilesystemClass::CopyOnWrite | FilesystemClass::Network => false,
+        })
     }
 
     pub(crate) fn segments(&self) -> RwLockReadGuard<'_, BTreeMap<u64, Arc<Segment<D>>>> {

@@ -201,6 +201,49 @@ fn kind_20_a_full_filesystem_is_an_error_and_never_a_bus_error() {
     outcome.unwrap();
 }
 
+/// A segment is restored by `cp --sparse=always`, and then the filesystem fills up.
+#[test]
+fn kind_20_a_sparse_copy_of_a_segment_is_filled_or_refused_and_never_a_bus_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let mounted =
+        Command::new("mount").args(["-t", "tmpfs", "-o", "size=4m", "tmpfs"]).arg(folder.path()).output();
+    if !mounted.is_ok_and(|output| output.status.success()) {
+        println!("SKIPPED: mounting a tmpfs needs root (the same is tested on the disk in memory)");
+        return;
+    }
+    let outcome = std::panic::catch_unwind(|| {
+        let place = folder.path().join("log");
+        let disk = RealDisk::create(&place).unwrap();
+        let segment_bytes = 1 << 20;
+        let options = Options { segments_ahead: 1, ..Options::default() };
+        let (store, opened) = Store::create(disk, &founding(segment_bytes), &AROUND, &options).unwrap();
+        let mut log = Log::over(store, &opened);
+        log.append(&[5; 1000]).unwrap();
+        log.drain();
+        log.store.close(log.handoff.drained()).unwrap();
+        drop(log);
+        let (segment, backup) = (place.join("0000000000000000.segment"), folder.path().join("backup"));
+        for (from, to) in [(&segment, &backup), (&backup, &segment)] {
+            let copied = Command::new("cp").arg("--sparse=always").arg(from).arg(to).status().unwrap();
+            assert!(copied.success());
+        }
+        std::fs::write(folder.path().join("filler"), vec![1; 8 << 20]).unwrap_err();
+        let open = || Store::open(RealDisk::open(&place).unwrap(), &AROUND, &options);
+        let error = open().map(|_| ()).unwrap_err();
+        assert!(matches!(&error, OpenError::Disk(error) if error.is_full()), "{error}");
+        std::fs::remove_file(folder.path().join("filler")).unwrap();
+        let (store, opened) = open().unwrap();
+        // Full again: what is mapped has its blocks.
+        std::fs::write(folder.path().join("filler"), vec![1; 8 << 20]).unwrap_err();
+        let mut log = Log::over(store, &opened);
+        for _ in 0..900 {
+            log.append(&[6; 1000]).unwrap();
+        }
+    });
+    Command::new("umount").arg(folder.path()).status().unwrap();
+    outcome.unwrap();
+}
+
 #[test]
 fn kind_37_a_folder_that_cannot_be_reached_is_not_one_that_is_not_there() {
     let folder = tempfile::tempdir().unwrap();

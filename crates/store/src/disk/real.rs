@@ -259,6 +259,25 @@ impl DiskFile for RealFile {
         Ok(())
     }
 
+    fn allocated_bytes(&self) -> Result<u64, Errno> {
+        // In units of 512 bytes, whatever the filesystem's blocks are (stat(3type)); blocks that are only reserved so far count.
+        Ok(u64::try_from(fs::fstat(&self.file)?.st_blocks).unwrap_or(0).saturating_mul(512))
+    }
+
+    fn fill_holes(&self, len_bytes: u64) -> Result<(), Errno> {
+        match fs::fallocate(&self.file, fs::FallocateFlags::empty(), 0, len_bytes) {
+            Ok(()) => return Ok(()),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
+            Err(error) => return Err(error),
+        }
+        let mut page = [0; ZERO_PIECE];
+        for offset in (0..len_bytes).step_by(ZERO_PIECE) {
+            let count = self.read_at(&mut page, offset)?;
+            self.write_at(&page[..count], offset)?;
+        }
+        Ok(())
+    }
+
     fn shorten(&self, len_bytes: u64) -> Result<(), Errno> {
         if self.len_bytes()? <= len_bytes {
             return Ok(());

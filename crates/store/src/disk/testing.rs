@@ -5,6 +5,7 @@
 //! 512 bytes, and by name. A failed flush behaves like Linux (kind 24): the pages are clean afterwards, and a second flush
 //! succeeds without writing them.
 
+mod holes;
 mod inner;
 mod inode;
 mod meanwhile;
@@ -451,10 +452,6 @@ impl State {
         number
     }
 
-    fn used_bytes(&self) -> u64 {
-        self.names.values().map(|number| self.inodes[number].live_len.next_multiple_of(PAGE)).sum()
-    }
-
     fn grow(&mut self, number: u64, len: u64) -> Result<(), Errno> {
         let now = self.inodes[&number].live_len;
         if len <= now {
@@ -710,6 +707,15 @@ impl DiskFile for TestFile {
         failure.map_or(Ok(()), |failure| Err(failure.errno()))
     }
 
+    fn allocated_bytes(&self) -> Result<u64, Errno> {
+        let inode = &self.disk.state().inodes[&self.number];
+        Ok(inode.live_len - inode.hole_bytes)
+    }
+
+    fn fill_holes(&self, _len_bytes: u64) -> Result<(), Errno> {
+        self.fill()
+    }
+
     fn shorten(&self, len_bytes: u64) -> Result<(), Errno> {
         let mut state = self.disk.state();
         let failure = state.call(Call::Allocate).err();
@@ -738,6 +744,7 @@ impl DiskFile for TestFile {
         let inode = state.inodes.get_mut(&self.number).expect("an open file has an inode");
         assert!(len_bytes <= inode.live_len, "the store mapped past the end of a file: SIGBUS");
         assert_eq!(self.access, Access::ReadWrite, "the store mapped a file that it opened for reading");
+        assert_eq!(inode.hole_bytes, 0, "the store mapped a file with holes: SIGBUS on a full disk");
         inode.mapped = true;
         let memory = inode.live.slice(0, len_bytes);
         drop(state);

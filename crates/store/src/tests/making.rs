@@ -1,11 +1,11 @@
-//! Making a log where somebody else is at work (kind 34).
+//! Making a log where somebody else is at work (kind 34), and what is mapped of one (kind 20).
 
 use windlass_log::LogId;
 
 use super::testlog::{AROUND, TestLog, founding, options};
 use super::{filled, payload};
 use crate::disk::testing::TestDisk;
-use crate::{CreateError, Founding, Store};
+use crate::{CreateError, DiskCall, Founding, Inspection, OpenError, Store};
 
 /// A second maker has looked at the empty folder before the first one had its lock, and gets the lock once the first one is done.
 #[test]
@@ -44,4 +44,35 @@ fn kind_34_what_is_put_into_the_folder_while_a_log_is_made_there_stays() {
             assert_eq!(disk.names(), [name], "what this call made is gone, and nothing else");
         }
     }
+}
+
+/// A segment was restored by a copy that leaves holes where there are zeros.
+#[test]
+fn kind_20_a_segment_with_holes_is_filled_before_it_is_mapped_or_refused() {
+    let name = "0000000000000000.segment";
+    let (disk, log, _) = filled(5);
+    log.close().unwrap();
+    disk.make_holes(name, 40 << 10);
+    let used = disk.used_bytes();
+    disk.set_capacity(Some(used));
+    let error = TestLog::open(disk.clone()).map(|_| ()).unwrap_err();
+    let OpenError::Disk(error) = error else { panic!("{error}") };
+    assert!(error.is_full() && error.call == DiskCall::Allocate && error.file.ends_with(name), "{error}");
+    assert_eq!(disk.used_bytes(), used);
+    // It can be looked at all the same.
+    assert!(Inspection::open(disk.clone(), None).unwrap().verify().unwrap().verdict.records >= 5);
+    disk.set_capacity(None);
+    let log = TestLog::open(disk.clone()).unwrap();
+    assert_eq!(disk.used_bytes(), used + (40 << 10));
+    assert_eq!(log.payloads(), (0..5).map(payload).collect::<Vec<_>>());
+    log.close().unwrap();
+
+    // And where it holds no log yet.
+    let ahead = "0000000000010000.segment";
+    disk.make_holes(ahead, 40 << 10);
+    let mut log = TestLog::open(disk.clone()).unwrap();
+    for number in 0..300 {
+        log.append(&payload(number)).unwrap();
+    }
+    assert_eq!(log.payloads().len(), 305);
 }

@@ -20,6 +20,8 @@ pub(super) struct Inode {
     /// Pages that a failed flush marked clean, with what they held: written again only after they have changed or been rewritten.
     pub(super) stuck: BTreeMap<u64, Vec<u8>>,
     pub(super) mapped: bool,
+    /// Of the file's bytes so many have no blocks.
+    pub(super) hole_bytes: u64,
 }
 
 impl Inode {
@@ -27,7 +29,7 @@ impl Inode {
         let live_len = bytes.len() as u64;
         let live = Memory::heap(live_len.next_multiple_of(PAGE).max(PAGE));
         live.copy_in(0, &bytes);
-        Inode { live, live_len, durable: bytes, stuck: BTreeMap::new(), mapped: false }
+        Inode { live, live_len, durable: bytes, stuck: BTreeMap::new(), mapped: false, hole_bytes: 0 }
     }
 
     pub(super) fn live_bytes(&self) -> Vec<u8> {
