@@ -38,26 +38,30 @@ impl RealDisk {
         Ok(RealDisk { path: path.to_path_buf(), folder })
     }
 
-    /// Makes the folder at this path if there is none, its name durable in the parent, and opens it.
+    /// Makes the folder at this path if there is none, and opens it, its name durable in the folder above: also of one that is there, for who made it may have been killed before that was so. Where this
+    /// process may not read the folder above, the name of one that is there is its maker's care.
     ///
     /// # Errors
     ///
     /// What `mkdir`, `open` and `fsync` answer.
     pub fn create(path: &Path) -> Result<RealDisk, Errno> {
-        match fs::mkdir(path, Mode::from_raw_mode(0o750)) {
-            Ok(()) => {
-                let parent = match path.parent() {
-                    Some(parent) if parent != Path::new("") => parent,
-                    Some(_) | None => Path::new("."),
-                };
-                let parent =
-                    fs::open(parent, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-                fs::fsync(parent)?;
-            }
-            Err(Errno::EXIST) => {}
+        RealDisk::create_by(path, |parent| fs::fsync(parent))
+    }
+
+    fn create_by(path: &Path, flush: impl FnOnce(&OwnedFd) -> Result<(), Errno>) -> Result<RealDisk, Errno> {
+        let is_new = match fs::mkdir(path, Mode::from_raw_mode(0o750)) {
+            Ok(()) => true,
+            Err(Errno::EXIST) => false,
             Err(error) => return Err(error),
+        };
+        let disk = RealDisk::open(path)?;
+        // Not the path's parent: the path may be a link.
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let parent = fs::openat(&disk.folder, "..", flags, Mode::empty());
+        match parent.and_then(|parent| flush(&parent)) {
+            Err(Errno::ACCESS | Errno::PERM | Errno::ROFS) if !is_new => Ok(disk),
+            flushed => flushed.map(|()| disk),
         }
-        RealDisk::open(path)
     }
 }
 
@@ -324,6 +328,30 @@ impl DiskFile for RealFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Killed between the making of the folder and the flushing of its name, and made again.
+    #[test]
+    fn kind_29_the_name_of_the_folder_is_made_durable_by_each_who_makes_it() {
+        let above = tempfile::tempdir().unwrap();
+        let (place, link) = (above.path().join("log"), tempfile::tempdir().unwrap());
+        let inode = |path: &Path| fs::stat(path).unwrap().st_ino;
+        let killed = RealDisk::create_by(&place, |_| Err(Errno::INTR));
+        assert_eq!(killed.map(|_| ()).unwrap_err(), Errno::INTR);
+        let path = link.path().join("link");
+        std::os::unix::fs::symlink(&place, &path).unwrap();
+        for path in [&place, &path] {
+            let mut flushed = None;
+            let disk = RealDisk::create_by(path, |parent| {
+                flushed = Some(fs::fstat(parent)?.st_ino);
+                fs::fsync(parent)
+            });
+            assert_eq!(disk.unwrap().path(), path);
+            assert_eq!(flushed, Some(inode(above.path())), "{}", path.display());
+        }
+        // Somebody else's folder above is no obstacle, and an error of the medium is one.
+        drop(RealDisk::create_by(&place, |_| Err(Errno::ACCESS)).unwrap());
+        assert_eq!(RealDisk::create_by(&place, |_| Err(Errno::IO)).map(|_| ()).unwrap_err(), Errno::IO);
+    }
 
     #[test]
     fn kind_32_a_lock_is_given_up_by_its_holder_alone_and_at_once_whoever_shares_it() {
