@@ -60,6 +60,7 @@ impl<D: Disk> Store<D> {
             let _ = self.disk.remove(&names::temporary(self.geometry, making.number));
         }
         self.flush(tail)?;
+        self.see_name()?;
         let now = self.superblock();
         if now.clean == Some(tail) {
             return Ok(());

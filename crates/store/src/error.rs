@@ -36,6 +36,8 @@ pub enum DiskCall {
     Map,
     /// Flushing a range of a mapping.
     FlushRange,
+    /// Seeing whether a file that is open still has its name.
+    Name,
 }
 
 impl fmt::Display for DiskCall {
@@ -55,6 +57,7 @@ impl fmt::Display for DiskCall {
             DiskCall::Sync => "flushing",
             DiskCall::Map => "mapping",
             DiskCall::FlushRange => "flushing the mapping of",
+            DiskCall::Name => "finding the name, which somebody has removed, of",
         })
     }
 }

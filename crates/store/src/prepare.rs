@@ -134,6 +134,7 @@ impl<D: Disk> Store<D> {
             return Ok(Prepared::Marked { persisted });
         }
         if let Some(upto) = self.populate(&mut preparing, tail) {
+            self.see_name()?;
             return Ok(Prepared::Populated { upto });
         }
         self.cool();

@@ -285,6 +285,11 @@ impl<D: Disk> Store<D> {
         Ok(())
     }
 
+    /// Sees that the superblock is still in the folder, where something is done that takes a system call anyway: each time pages are made present, at each update and at the end.
+    pub(crate) fn see_name(&self) -> Result<(), StoreError> {
+        superblock::named(&self.disk, &locked(&self.superblock).file).map_err(|error| self.fail(error))
+    }
+
     /// Does what the opening has [left](Store::vouch) and takes the clean mark away, durably, once. Must come before the first append, bind or grant: [`Store::memory`] and [`Store::ready`] insist on it.
     ///
     /// # Errors

@@ -95,13 +95,21 @@ fn write_copy<D: Disk>(folder: &Path, file: &D::File, place: usize, bytes: &[u8]
     file.sync().at(DiskCall::Sync, folder, names::SUPERBLOCK)
 }
 
-/// Writes and flushes both copies, one after the other. Durable when it returns. Both must be whole before ([`mend`]).
+/// Writes and flushes both copies, one after the other. Durable when it returns. Both must be whole before ([`mend`]). An error where the file was removed meanwhile: what is
+/// written to it then goes with its last opener.
 pub(crate) fn write_both<D: Disk>(disk: &D, file: &D::File, bytes: &[u8]) -> Result<(), DiskError> {
     write_copy::<D>(disk.path(), file, 0, bytes)?;
     if windlass_log::planted!(R5) {
         return Ok(());
     }
-    write_copy::<D>(disk.path(), file, 1, bytes)
+    write_copy::<D>(disk.path(), file, 1, bytes)?;
+    named(disk, file)
+}
+
+/// An error where the superblock's file was removed from its folder: the log then runs on files that go with it.
+pub(crate) fn named<D: Disk>(disk: &D, file: &D::File) -> Result<(), DiskError> {
+    let named = file.has_name().and_then(|has_name| if has_name { Ok(()) } else { Err(Errno::NOENT) });
+    named.at(DiskCall::Name, disk.path(), names::SUPERBLOCK)
 }
 
 /// Writes and flushes the copy at `place` alone: mends a damaged or older one.

@@ -237,6 +237,13 @@ pub trait DiskFile: Send + Sync + 'static {
     ///
     /// What `statx` answers.
     fn identity(&self) -> Result<FileIdentity, Errno>;
+
+    /// Whether the file still has a name in any folder: one that was removed takes writes like any other, and is gone once it is closed.
+    ///
+    /// # Errors
+    ///
+    /// What `fstat` answers.
+    fn has_name(&self) -> Result<bool, Errno>;
 }
 
 /// A shared mapping of a file.

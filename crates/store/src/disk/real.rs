@@ -323,6 +323,10 @@ impl DiskFile for RealFile {
         };
         Ok(FileIdentity { inode: stat.stx_ino, born_ns: born })
     }
+
+    fn has_name(&self) -> Result<bool, Errno> {
+        Ok(fs::fstat(&self.file)?.st_nlink > 0)
+    }
 }
 
 #[cfg(test)]

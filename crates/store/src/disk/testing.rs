@@ -757,6 +757,10 @@ impl DiskFile for TestFile {
     fn identity(&self) -> Result<FileIdentity, Errno> {
         Ok(FileIdentity { inode: self.number, born_ns: self.number })
     }
+
+    fn has_name(&self) -> Result<bool, Errno> {
+        Ok(self.disk.state().names.values().any(|number| *number == self.number))
+    }
 }
 
 /// A mapping of a [`TestFile`]: the live image itself.

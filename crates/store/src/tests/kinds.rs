@@ -504,6 +504,34 @@ fn kind_32_33_a_second_opener_is_told_who_has_it_and_a_dead_holder_is_no_obstacl
     drop(TestLog::open(disk.after_kill()).unwrap());
 }
 
+/// Whoever empties the folder of a log that runs takes away what is acknowledged: the log says so with the next update of its superblock, at the latest
+/// where it would mark itself clean, and acknowledges nothing more.
+#[test]
+fn a_log_whose_superblock_was_removed_while_it_runs_fails_and_acknowledges_nothing_more() {
+    let (disk, mut log, _) = filled(5);
+    log.store.update(|_| {}).unwrap();
+    disk.remove_file("superblock");
+    let upto = log.append(&[1; 100]).unwrap().end;
+    log.store.flush(upto).unwrap();
+    let error = log.store.update(|_| {}).unwrap_err();
+    assert!(error.to_string().contains("which somebody has removed, of"), "{error}");
+    let upto = log.append(&[1; 100]).unwrap().end;
+    let error = log.store.flush(upto).unwrap_err();
+    assert!(matches!(error, StoreError::MediumFailed(_)), "{error}");
+    assert!(log.close().is_err());
+    // Without any update: at its end, and where pages ahead of the tail are made present.
+    let (disk, log, _) = filled(5);
+    disk.remove_file("superblock");
+    assert!(log.close().is_err());
+    let (disk, mut log, _) = filled(5);
+    disk.remove_file("superblock");
+    let stopped = (0..60).find_map(|_| {
+        log.append(&[1; 1000]).unwrap();
+        log.prepare().err()
+    });
+    assert!(matches!(stopped, Some(PrepareError::Store(_))), "{stopped:?}");
+}
+
 /// A segment of other records is whole by itself: only the chain tells, and it does so while a process appends, too, which can't have written that.
 #[test]
 fn kind_2_a_broken_chain_is_damage_also_beside_whoever_appends() {
