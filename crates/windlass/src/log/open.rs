@@ -528,7 +528,12 @@ impl Owner {
         };
         let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(body);
         match spawned {
-            Ok(handle) => locked(&self.running).push(handle),
+            Ok(handle) => {
+                let mut running = locked(&self.running);
+                // A thread that has ended keeps its stack for as long as its handle is kept: each truncation ends a flush thread.
+                running.retain(|before| !before.is_finished());
+                running.push(handle);
+            }
             Err(error) => {
                 let cause = error.to_string().into();
                 self.shared.fail(crate::commit::Failure::Store { what: "starting a thread", cause });
@@ -560,5 +565,37 @@ impl Drop for Owner {
             slog::error!(self.shared.logger, "the log was not closed cleanly"; "folder" => %self.shared.folder.display(),
                 "cause" => %error);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn a_log_that_is_cut_again_and_again_keeps_no_thread_of_the_tenures_that_ended() {
+        let place = tempfile::tempdir().unwrap();
+        let mut log = Options::new()
+            .segment_bytes(64 << 10)
+            .any_filesystem(true)
+            .create(&place.path().join("log"))
+            .unwrap();
+        let deadline = Instant::now() + std::time::Duration::from_secs(300);
+        let first = log.append_wait_blocking(b"first", deadline).unwrap();
+        for _ in 0..20 {
+            log = log.truncate(first.end).unwrap();
+        }
+        // The helper, the flush threads of this tenure and of the last one, and those that have not come to their end yet.
+        loop {
+            log = log.truncate(first.end).unwrap();
+            if locked(&log.owner.running).len() <= 4 {
+                break;
+            }
+            assert!(Instant::now() < deadline, "{} threads are kept", locked(&log.owner.running).len());
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        log.close().unwrap();
     }
 }
