@@ -428,6 +428,12 @@ impl<D: Disk> Store<D> {
         self.own_process()
     }
 
+    /// Whether the folder has been given up, or is about to be: what is in it is then the next owner's to change.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
     /// Neither failed nor closed.
     pub(crate) fn going_on(&self) -> Result<(), StoreError> {
         if let Some(failed) = self.failure() {

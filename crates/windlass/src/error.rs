@@ -277,10 +277,8 @@ pub enum ReadError {
         /// The store's words for it.
         cause: String,
     },
-    /// The log was closed, or its tenure ended, while a subscription waited.
-    #[error(
-        "the log ended at LSN {end} while the subscription waited: subscribe again on the log that followed"
-    )]
+    /// The log was closed, or its tenure ended: while a subscription waited, or what a reader comes to has changed since.
+    #[error("the log ended for this reader at LSN {end}: read or subscribe again on the log that followed")]
     Ended {
         /// Up to where the reader may have read.
         end: Lsn,

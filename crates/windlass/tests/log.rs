@@ -423,6 +423,31 @@ fn a_log_that_was_closed_answers_so() {
     assert!(clean.clean_tail().is_some(), "dropping the last handle closes cleanly");
 }
 
+/// The folder is the next owner's by then, and what it has trimmed is gone or used again: that is no damage of the log's.
+#[test]
+fn a_reader_of_a_closed_log_meets_its_end_where_the_next_owner_has_trimmed_kind_48() {
+    let folder = folder();
+    let log = small().create(folder.path()).unwrap();
+    let last = (0..400).map(|_| log.append_wait_blocking(&[1; 1000], soon()).unwrap()).last().unwrap();
+    let _ = log.commit_blocking(last.end, Level::Local).unwrap();
+    let mut reader = log.read_from(log.info().trimmed).unwrap();
+    let mut at_once = log.read_from(log.info().trimmed).unwrap();
+    let _ = reader.next().unwrap();
+    log.close().unwrap();
+    let log = small().open(folder.path()).unwrap();
+    log.trim(last.end).unwrap();
+    for reader in [&mut reader, &mut at_once] {
+        let error = loop {
+            match reader.next() {
+                Ok(_) => {}
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(error, ReadError::Ended { .. }), "{error}");
+    }
+    log.close().unwrap();
+}
+
 #[test]
 fn a_folder_of_another_log_is_refused() {
     let (folder, other) = (folder(), folder());

@@ -52,6 +52,8 @@ pub(crate) trait Media: fmt::Debug + Send + Sync {
     fn cut(&self, lsn: Lsn, history: EpochHistory, promised: Epoch) -> Result<(), CutError>;
     /// See [`Store::close`].
     fn close(&self, tail: Lsn) -> Result<(), StoreError>;
+    /// See [`Store::is_closed`].
+    fn is_closed(&self) -> bool;
     /// See [`Store::reader`]; `threads`: one may be made to read ahead.
     fn reader(&self, from: Lsn, threads: bool) -> Box<dyn Cursor>;
     /// See [`Store::superblock`].
@@ -146,6 +148,10 @@ impl<D: Disk> Media for Arc<Store<D>> {
 
     fn close(&self, tail: Lsn) -> Result<(), StoreError> {
         Store::close(self, tail)
+    }
+
+    fn is_closed(&self) -> bool {
+        Store::is_closed(self)
     }
 
     fn reader(&self, from: Lsn, threads: bool) -> Box<dyn Cursor> {

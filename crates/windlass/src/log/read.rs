@@ -337,6 +337,12 @@ impl Reader {
                 let (lsn, epoch) = items.next();
                 if epoch > tenure.epoch { Err(ReadError::Ended { end: lsn }) } else { Ok(()) }
             }
+            // The next owner may have trimmed, cut or filled what is there: not damage, but the end of what this reader can know.
+            Err(ReadError::Damaged { lsn, .. } | ReadError::InsideRecord { lsn, .. })
+                if shared.media.is_closed() =>
+            {
+                Err(ReadError::Ended { end: lsn })
+            }
             // What this tenure had there was cut: not damage, but the end of what this reader can know.
             Err(ReadError::Damaged { lsn, .. })
                 if shared.media.superblock().history.epoch_at(lsn) > Some(tenure.epoch) =>
