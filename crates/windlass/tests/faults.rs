@@ -12,8 +12,8 @@ use windlass::store::disk::testing::{Call, Survive, TestDisk};
 use windlass::store::disk::{Disk, Errno};
 use windlass::{
     AppendError, Clock, CloseError, CommitError, Epoch, Failure, Level, Log, LogId, Lsn, MemberId,
-    MonotonicClock, OpenError, OpenTrimmedError, Options, Outcome, Place, ReadError, Surroundings, TrimError,
-    TruncateError,
+    MonotonicClock, OpenError, OpenTrimmedError, Options, Outcome, Place, ReadError, Step, Surroundings,
+    TrimError, TruncateError,
 };
 use windlass_log::{EpochHistory, HISTORY_ENTRIES_MAX, HISTORY_ENTRIES_NEARLY_FULL, HistoryError};
 
@@ -639,6 +639,8 @@ fn a_closed_log_says_so_to_whoever_trims_and_has_not_failed() {
     log.close().unwrap();
     assert_eq!(other.trim(one.end), Err(TrimError::Closed));
     assert!(matches!(other.append(b"two"), Err(AppendError::Sealed { .. })));
+    assert_eq!((other.step(), other.step()), (Step::Idle, Step::Idle), "nor has stepping it anything to do");
+    assert_eq!(other.info().failure, None);
     drop(other);
     assert_eq!(lines.count(slog::Level::Error), 0, "nothing has failed");
     let log = Log::open_in(place(&disk), options()).unwrap();

@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use slog::{info, warn};
-use windlass_store::{PrepareError, Prepared};
+use windlass_store::{PrepareError, Prepared, StoreError};
 
 use super::open::install_ready;
 use super::shared::{Shared, locked};
@@ -143,7 +143,8 @@ impl Shared {
 
     /// One bounded step of the helper's work.
     pub(crate) fn step(&self) -> Step {
-        if self.settle().is_err() {
+        // Whoever steps by hand may do so when it is closed: nothing is left to do, and nothing has failed.
+        if self.media.is_closed() || self.settle().is_err() {
             return Step::Idle;
         }
         let tenure = self.tenure();
@@ -164,7 +165,9 @@ impl Shared {
         }
         state.mark_at = now.saturating_add(MARK_PAUSE);
         drop(state);
-        if let Err(error) = self.media.sync_live_mark() {
+        if let Err(error) = self.media.sync_live_mark()
+            && error != StoreError::Closed
+        {
             self.fail(Failure::Store { what: "writing the live mark", cause: error.to_string().into() });
         }
     }
@@ -199,6 +202,8 @@ impl Shared {
                 self.helper.set_failure(None);
                 Step::Idle
             }
+            // Closed meanwhile.
+            Err(PrepareError::Store(StoreError::Closed)) => return Step::Idle,
             Err(PrepareError::Store(error)) => {
                 self.fail(Failure::Store { what: "preparing a segment", cause: error.to_string().into() });
                 return Step::Idle;
