@@ -33,8 +33,8 @@ pub(crate) trait Medium {
     /// Drains what is published. Returns the drained LSN, to which everything is whole.
     fn drain(&self) -> Result<Lsn, Failure>;
 
-    /// Makes `[start, end)` durable. Once it has failed it is not called again.
-    fn flush(&self, start: Lsn, end: Lsn) -> Result<(), Failure>;
+    /// Makes `[start, end)` durable, and says up to where all is: what is acknowledged. Once it has failed it is not called again.
+    fn flush(&self, start: Lsn, end: Lsn) -> Result<Lsn, Failure>;
 
     /// Whether anybody waits for the drain itself.
     fn drain_awaited(&self) -> bool;
@@ -283,7 +283,8 @@ impl Gate {
             if end > start && self.persisted.stopped().is_none() {
                 // Who comes from here on is not woken with them.
                 self.persisted.drained(end);
-                medium.flush(start, end).map(|()| Some(end))
+                let persisted = medium.flush(start, end)?.min(end);
+                Ok((persisted > start).then_some(persisted))
             } else {
                 Ok(None)
             }

@@ -16,8 +16,8 @@ impl<F: Fn(Lsn, Lsn) -> Result<(), Failure>> Medium for Fake<F> {
     fn drain(&self) -> Result<Lsn, Failure> {
         Ok(Lsn(self.tail.load(Ordering::SeqCst)))
     }
-    fn flush(&self, start: Lsn, end: Lsn) -> Result<(), Failure> {
-        (self.flush)(start, end)
+    fn flush(&self, start: Lsn, end: Lsn) -> Result<Lsn, Failure> {
+        (self.flush)(start, end).map(|()| end)
     }
     fn drain_awaited(&self) -> bool {
         false
@@ -50,6 +50,33 @@ fn a_lone_committer_flushes_on_its_own_thread_and_never_waits() {
     }
     assert_eq!(meters.flushes.value(), 100);
     assert_eq!(meters.group_wait_ns.snapshot().count, 0);
+}
+
+/// A medium of which each flush makes 8 bytes durable.
+struct Slow;
+
+impl Medium for Slow {
+    fn drain(&self) -> Result<Lsn, Failure> {
+        Ok(Lsn(24))
+    }
+    fn flush(&self, start: Lsn, _end: Lsn) -> Result<Lsn, Failure> {
+        Ok(Lsn(start.0 + 8))
+    }
+    fn drain_awaited(&self) -> bool {
+        false
+    }
+    fn background(&self) -> Option<Lsn> {
+        None
+    }
+}
+
+#[test]
+fn what_a_flush_says_to_be_durable_is_acknowledged_and_no_more() {
+    let (gate, meters) = gate();
+    assert_eq!(gate.lead(&Slow), Led::Flushed);
+    assert_eq!(gate.persisted.value(), Lsn(8));
+    gate.commit_blocking(&Slow, Lsn(20), Level::Local, None).unwrap();
+    assert_eq!((gate.persisted.value(), meters.flushes.value()), (Lsn(24), 3));
 }
 
 #[test]

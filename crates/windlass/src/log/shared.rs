@@ -350,12 +350,13 @@ impl Medium for OnMedia<'_> {
         self.0.drain(self.1).map(Drained::lsn)
     }
 
-    fn flush(&self, start: Lsn, end: Lsn) -> Result<(), Failure> {
+    fn flush(&self, start: Lsn, end: Lsn) -> Result<Lsn, Failure> {
         self.0.settle()?;
         match self.0.media.flush(end) {
-            Ok(_persisted) => {
-                self.1.handoff.set_persisted(end);
-                Ok(())
+            Ok(persisted) => {
+                let persisted = persisted.lsn();
+                self.1.handoff.set_persisted(persisted.min(end));
+                Ok(persisted)
             }
             Err(error) => {
                 let failure = Failure::Flush { start, end, cause: error.to_string().into() };
