@@ -238,4 +238,17 @@ mod tests {
         engine.reset = Some(Reset { token: Token(1), before });
         assert_eq!(engine.snapshot_state(), SnapshotState::Installing);
     }
+
+    #[test]
+    fn what_was_published_stays_so_behind_a_checkpoint_that_ends_below() {
+        let (config, opening) = opening(false, 6000, 6000, &[]);
+        let mut engine = Engine::new(config, opening, 0);
+        engine.core.learn(Lsn(6000), Lsn(6000));
+        engine.snapshot = Some(offer());
+        engine.installed = Some((Lsn(5504), epoch(1)));
+        engine.core.state.promised = epoch(2);
+        engine.pump_snapshot();
+        assert_eq!((engine.core.log.tail, engine.core.durable), (Lsn(5504), Lsn(6000)));
+        engine.core.learn(Lsn(6000), Lsn(6000));
+    }
 }
