@@ -91,6 +91,8 @@ marks! {
     DiskFull = "disk: full";
     /// A superblock's copy was damaged.
     SuperblockDamaged = "disk: superblock copy damaged";
+    /// A copy of a member's disk got the superblock's file from before a newer epoch back, and was refused.
+    OlderSuperblock = "disk: older superblock put back in a copy";
     /// A member came back with an empty disk.
     DiskEmptied = "disk: emptied";
     // ---- processes

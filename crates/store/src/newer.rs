@@ -2,7 +2,10 @@
 //!
 //! A superblock that is older than the log lacks the newest epochs, so that their records look like leftovers and the log seems to end before them, or in damage that peers could repair; and what
 //! it had promised is forgotten. It is told by a whole record above its promise ([`newer`]). Looked at is where such records are: from the place on where the records end that the superblock knows
-//! of, to the end of that segment, and the first record of every segment; and where the log can't end there, its last segments. What the medium does not give counts as zeros here: that something is not there is no evidence.
+//! of, to the end of that segment, and the first record of every segment; and where the log can't end there, its last segments, as also those that begin with an epoch
+//! that the history lacks. What the medium does not give counts as zeros here: that something is not there is no evidence.
+
+use std::collections::BTreeSet;
 
 use windlass_log::{
     Class, Epoch, EpochHistory, Geometry, HistoryError, LogId, Lsn, Newer, RECORD_ALIGN, Row, ScanError,
@@ -42,9 +45,16 @@ pub(crate) fn look<D: Disk>(
     let numbers = listing.segments.keys().filter(|base| geometry.offset_of(**base) == 0);
     let numbers: Vec<u64> = numbers.map(|base| geometry.segment_of(*base)).collect();
     let stop_segment = geometry.segment_of(stop);
+    let known = now.history.last().map_or(Epoch::NONE, |last| last.epoch);
+    let mut unknown = BTreeSet::new();
     for number in &numbers {
         let (first, end) = first_place(*number);
-        let mut found = find(now.promised, first, end)?;
+        let mut found = find(known, first, end)?;
+        if found.is_some_and(|found| found.epoch <= now.promised) {
+            // Promised, and unknown to the history all the same: the log has gone on, and higher epochs may follow. Or it is what a log that was taken in this one's place lacks.
+            unknown.insert(*number);
+            found = None;
+        }
         if *number == stop_segment && found.is_none() {
             found = find(now.promised, stop, geometry.base(number + 1))?;
         }
@@ -55,7 +65,10 @@ pub(crate) fn look<D: Disk>(
     // Nor does a log end in a gap.
     let is_end = is_end && numbers.contains(&stop_segment);
     let mut looked_bytes = [0; 2];
-    for number in numbers.iter().rev().take_while(|number| !is_end && **number > stop_segment) {
+    for number in numbers.iter().rev().take_while(|number| **number > stop_segment) {
+        if is_end && !unknown.contains(number) {
+            continue;
+        }
         let (first, end) = first_place(*number);
         let is_begun = find(Epoch::NONE, first, end)?.is_some();
         let looked_bytes = &mut looked_bytes[usize::from(!is_begun)];
@@ -130,11 +143,16 @@ pub(crate) fn accepted<D: Disk>(
     listing: &Listing,
 ) -> Result<Result<Option<Superblock>, HistoryError>, DiskError> {
     let mut next = now.clone();
-    if let Some(error) = epochs_above(disk, listing, now.log_id, geometry, now.promised, &mut next.history)? {
+    // A member may have promised more than it has in its history, and its log have gone on in epochs between.
+    let known = now.history.last().map_or(Epoch::NONE, |last| last.epoch);
+    if let Some(error) = epochs_above(disk, listing, now.log_id, geometry, known, &mut next.history)? {
         return Ok(Err(error));
     }
-    let first = next.history.entries().iter().find(|entry| entry.epoch > now.promised);
+    let first = next.history.entries().iter().find(|entry| entry.epoch > known);
     let (Some(first), Some(last)) = (first.copied(), next.history.last()) else { return Ok(Ok(None)) };
+    if last.epoch <= now.promised {
+        return Ok(Ok(None));
+    }
     next.promised = last.epoch;
     next.persisted = next.persisted.min(first.start);
     next.acknowledged = next.acknowledged.min(first.start);

@@ -9,16 +9,16 @@ use windlass::driver::{
 };
 use windlass::engine::{Config, Configuration, Identity, Status};
 use windlass::{Level, Log, LogId, Lsn, MemberId, NodeReader};
-use windlass_log::Geometry;
+use windlass_log::{EpochStart, Geometry, Row, Superblock};
 use windlass_store::disk::Errno;
 use windlass_store::disk::testing::{Call, Survive, TestDisk};
-use windlass_store::{Configure, Founding, Options, Store, Surroundings};
+use windlass_store::{Configure, Founding, Opened, Options, Store, Surroundings};
 
 use super::phase::Phase;
 use super::{What, World};
 use crate::coverage::Mark;
 use crate::fabric::{Device, MS, SimFabric};
-use crate::oracle::Floors;
+use crate::oracle::{Floors, Violation};
 use crate::parts::{LANES, Lines, SimClock, SimControl, SimExecutor};
 use crate::random::Random;
 use crate::setting::{SEGMENT_BYTES, Setting, Strike};
@@ -57,6 +57,8 @@ pub(super) struct Member {
     /// Its memory was lost, and it may not have caught up since.
     pub(super) has_lost_memory: bool,
     lost_power: bool,
+    /// The superblock's file after the opening before.
+    older: Option<Vec<u8>>,
     /// Its disk was lost: it stays out.
     pub(super) is_emptied: bool,
     /// It belongs to the group, or did: it runs.
@@ -171,6 +173,7 @@ impl Member {
             floors: Floors::default(),
             has_lost_memory: true,
             lost_power: false,
+            older: None,
             is_emptied: false,
             has_joined: id < setting.members,
             is_retired: false,
@@ -366,6 +369,34 @@ fn made(id: u8, incarnation: u64, configuration: &Configuration) -> TestDisk {
     disk
 }
 
+/// Kind 11: with the superblock that it had after the opening before, whose promise is below an epoch of its records, a member's log does not open. Tried on a copy, so that the run is the same without it.
+/// Whether there was something to try.
+fn refuses_older(member: &Member, now: &Superblock, opened: &Opened) -> Result<bool, Violation> {
+    let Some(bytes) = &member.older else { return Ok(false) };
+    let Ok(older) = Superblock::decode(&bytes[..64 << 10]) else { return Ok(false) };
+    let is_newer = |entry: &&EpochStart| entry.epoch > older.promised;
+    let Some(first) = now.history.entries().iter().find(is_newer) else { return Ok(false) };
+    // Where an opening begins to read.
+    let read_from = older.persisted.0 / SEGMENT_BYTES * SEGMENT_BYTES;
+    let is_there = first.start.max(now.trimmed).max(Lsn(read_from)) < opened.tail;
+    if !is_there || !opened.damage.is_empty() || member.rot.is_some() {
+        return Ok(false);
+    }
+    let copy = member.disk.copied_in_place();
+    copy.write_file("superblock", bytes);
+    match Store::open(copy, &member.around(), &options()) {
+        Err(error) if error.row() == Some(Row::SuperblockOlder) => Ok(true),
+        opened => {
+            let found = opened.map(|(_, opened)| opened);
+            let what = format!(
+                "member {} opens with the superblock that promised {}, though its records are of epoch {} from {} on: {found:?}",
+                member.id, older.promised, first.epoch, first.start
+            );
+            Err(Violation { invariant: "R-5", what })
+        }
+    }
+}
+
 impl World {
     /// A member's process starts.
     pub(super) fn open(&mut self, at: usize) {
@@ -407,6 +438,8 @@ impl World {
             nonce: self.random.number(),
         };
         let tail = opened.tail;
+        let older = refuses_older(member, &superblock, &opened);
+        member.older = Some(member.disk.read_file("superblock"));
         let floors = if member.rot.is_some() { Floors::default() } else { member.floors };
         let checked = floors.opened(member.id, tail, &superblock.history, member.lost_power).and_then(|()| {
             let is_same = !member.is_emptied;
@@ -474,6 +507,11 @@ impl World {
             self.mark(mark);
         }
         self.check(checked);
+        match older {
+            Ok(false) => {}
+            Ok(true) => self.mark(Mark::OlderSuperblock),
+            Err(wrong) => self.check(Err(wrong)),
+        }
         self.say(format_args!("m{at} opens with a log up to {tail}"));
         self.joined(at);
         self.wake(at);
@@ -671,6 +709,7 @@ impl World {
         member.disk = made(member.id, incarnation, &self.setting.founding(member.id));
         member.staging = member.staging.is_some().then(staging);
         member.is_emptied = true;
+        member.older = None;
         member.sure_of = 0;
         (member.rot, member.rotten) = (None, None);
         member.has_lost_memory = true;

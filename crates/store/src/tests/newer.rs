@@ -189,6 +189,34 @@ fn a_promise_that_nobody_has_led_by_changes_nothing() {
     open(&disk, OpenMode::Tail).unwrap();
 }
 
+/// Found by the simulator (seed 700845): the log went on for several epochs, of which the older superblock has promised all but the newest, and that begins behind another in the last segment.
+#[test]
+fn kind_11_the_newest_epoch_is_found_behind_one_that_was_promised_and_never_led_r_5() {
+    let case = case(30, 150);
+    let mut log = TestLog::open(case.disk.clone()).unwrap();
+    let from = log.opened.tail;
+    log.append(&payload(1)).unwrap();
+    log.flush().unwrap();
+    drop(log);
+    assert!(from.0 / SEGMENT_BYTES_MIN > case.from.0 / SEGMENT_BYTES_MIN, "in a segment of its own");
+    let disk = case.disk.after_kill();
+    let mut older = case.older.clone();
+    change(&mut older, |superblock| superblock.promised = Epoch::new(2, MemberId(0)));
+    disk.write_file("superblock", &older);
+    is_refused(&disk);
+    let refused = open(&disk, OpenMode::Tail).unwrap_err();
+    let OpenError::SuperblockOlder { lsn, epoch, .. } = refused else { panic!("{refused}") };
+    assert_eq!((lsn, epoch), (from, Epoch::new(3, MemberId(0))));
+    // What salvage reads has the epoch between, too.
+    let forgiving = Inspection::open_forgiving(disk.clone()).unwrap();
+    let starts: Vec<Lsn> = forgiving.superblock().history.entries().iter().map(|entry| entry.start).collect();
+    assert_eq!(starts, [Lsn(4096), case.from, from]);
+    // With that one promised, too, nothing tells.
+    change(&mut older, |superblock| superblock.promised = Epoch::new(3, MemberId(0)));
+    disk.write_file("superblock", &older);
+    open(&disk, OpenMode::Tail).unwrap();
+}
+
 #[test]
 fn kind_11_the_history_is_made_from_the_records_by_order_alone_and_all_of_them_are_there_again() {
     for (before, after) in [(0, 3), (60, 3), (200, 150)] {
