@@ -86,7 +86,7 @@ pub use salt::{EpochKey, Salt};
 pub use scan::{Located, Placed, Record, Scan, ScanError, Step, Stop, StopReason, locate};
 pub use segment::{FEATURES_KNOWN, FORMAT_VERSION, SEGMENT_HEADER, SegmentHeader, SegmentHeaderError};
 pub use superblock::{
-    CONFIGURATION_BYTES_MAX, NoSuperblock, SUPERBLOCK_ALIGN, SUPERBLOCK_BYTES_MAX, Superblock,
+    CONFIGURATION_BYTES_MAX, LSN_MAX, NoSuperblock, SUPERBLOCK_ALIGN, SUPERBLOCK_BYTES_MAX, Superblock,
     SuperblockEncodeError, SuperblockError, newest,
 };
 pub use verdict::{Extent, Marks, Verdict, judge};

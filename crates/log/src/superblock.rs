@@ -296,7 +296,7 @@ impl Superblock {
 }
 
 /// LSNs beyond this are taken for damage: 2^62, more than any log will reach.
-pub(crate) const LSN_MAX: u64 = 1 << 62;
+pub const LSN_MAX: u64 = 1 << 62;
 
 /// The bytes of the copy, once magic, length, checksum, byte order, version and features hold.
 fn checked(bytes: &[u8]) -> Result<&[u8], SuperblockError> {

@@ -519,13 +519,22 @@ impl<D: Disk> Walk<'_, D> {
     pub fn skip_damage(&mut self) -> Result<Option<Lsn>, ReadError> {
         let geometry = self.inspection.geometry;
         let listing = folder::list(&self.inspection.disk)?;
-        let end = listing.segments.keys().next_back().map_or(0, |base| geometry.segment_of(*base) + 1);
         let mut files =
             Files::new(&self.inspection.disk, geometry, &mut self.file).forgiving(self.forgiving.as_mut());
-        match self.scan.resync(&mut files, end) {
-            Ok(found) => Ok(found),
-            Err(ScanError::Image { error, .. }) => Err(error.into()),
-            Err(ScanError::Memory { lsn, bytes }) => Err(ReadError::Memory { lsn, bytes }),
+        // Segment by segment that is there: a stray file may have a name far from all others.
+        let first = geometry.base(geometry.segment_of(self.scan.at()));
+        for base in listing.segments.range(first..).map(|(base, _)| *base) {
+            let number = geometry.segment_of(base);
+            if number > geometry.segment_of(self.scan.at()) {
+                self.scan.seek(geometry.first_record(number));
+            }
+            match self.scan.resync(&mut files, number + 1) {
+                Ok(None) => {}
+                Ok(found) => return Ok(found),
+                Err(ScanError::Image { error, .. }) => return Err(error.into()),
+                Err(ScanError::Memory { lsn, bytes }) => return Err(ReadError::Memory { lsn, bytes }),
+            }
         }
+        Ok(None)
     }
 }

@@ -9,7 +9,7 @@
 //! owner                      who has the log open: information, never proof
 //! ```
 
-use windlass_log::{Geometry, Lsn};
+use windlass_log::{Geometry, LSN_MAX, Lsn};
 
 pub(crate) const SUPERBLOCK: &str = "superblock";
 pub(crate) const SUPERBLOCK_TMP: &str = "superblock.tmp";
@@ -49,7 +49,8 @@ impl Name {
             return Name::Temporary;
         }
         if let Some(base) = name.strip_suffix(".segment").and_then(|hex| hex_exact(hex, 16)) {
-            return Name::Segment(Lsn(base));
+            // Where no log comes to there is none of its segments; what counts on from there would pass the last LSN that there is.
+            return if base < LSN_MAX { Name::Segment(Lsn(base)) } else { Name::Foreign };
         }
         if name.strip_suffix(".tmp").and_then(|hex| hex_exact(hex, 16)).is_some() {
             return Name::Temporary;
@@ -97,6 +98,8 @@ mod tests {
         for foreign in [
             "4000000.segment",
             "000000000400000G.segment",
+            "4000000000000000.segment",
+            "ffffffffffff0000.segment",
             "000000000400000A.segment",
             "+00000000400000a.segment",
             "0000000004000000.segment~",

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use windlass::{Level, Log, Lsn, Options, ReadError, Salvaged};
+use windlass_log::{SEGMENT_HEADER, SegmentHeader};
 
 const SEGMENT: u64 = 64 << 10;
 
@@ -160,6 +161,22 @@ fn kind_11_salvage_does_without_a_superblock() {
         let left: Vec<u32> = (0..100).chain(200..210).collect();
         assert_eq!(numbers, left, "{what}");
         assert!(salvaged.is_guessed, "{what}");
+    }
+    // A stray file under a name that is far from all others, or that no segment has.
+    for base in [0x2000_0000_0000_0000_u64, 0x3fff_ffff_ffff_0000, 0xffff_ffff_ffff_0000] {
+        for has_superblock in [false, true] {
+            let (folder, _) = log(100);
+            if !has_superblock {
+                fs::remove_file(folder.path().join("superblock")).unwrap();
+            }
+            let mut stray = fs::read(segment(folder.path(), 0)).unwrap();
+            let header = SegmentHeader::decode(&stray).unwrap();
+            stray[..SEGMENT_HEADER].copy_from_slice(&SegmentHeader { base: Lsn(base), ..header }.encode());
+            fs::write(folder.path().join(format!("{base:016x}.segment")), stray).unwrap();
+            let (salvaged, numbers) = salvage(folder.path());
+            assert_eq!(numbers, (0..100).collect::<Vec<_>>(), "{base:x}: {salvaged:?}");
+            assert_eq!(salvaged.is_guessed, !has_superblock, "{salvaged:?}");
+        }
     }
     // Of no log at all nothing can be told.
     let empty = folder();
