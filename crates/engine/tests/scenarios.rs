@@ -38,6 +38,7 @@ scenarios! {
     an_unread_notice_is_told_again
     campaign_when_handed_over
     damage_found_while_running
+    a_pre_vote_that_nobody_answers
     a_checkpoint_that_came_before_it_was_asked_for
     a_checkpoint_waits_for_a_candidacy
     a_newer_offer_is_asked_for_each_time

@@ -460,6 +460,23 @@ mod tests {
     }
 
     #[test]
+    fn a_member_that_has_left_is_written_to_for_four_timeouts() {
+        let mut engine = removed();
+        engine.core.learn(Lsn(6000), Lsn(6000));
+        engine.core.now = 7000;
+        let peers = [1, 2].map(MemberId);
+        let tenure =
+            super::super::tenure::Tenure::new(windlass_log::Epoch::NONE, Token(1), &peers, Lsn(6000), 0);
+        engine.tenure = Some(tenure);
+        engine.sync_peers();
+        engine.core.now = 8000;
+        engine.sync_peers();
+        let leaves_at = |member| engine.tenure.as_ref().unwrap().peers[&MemberId(member)].leaves_at;
+        assert_eq!(leaves_at(2), Some(7000 + 4 * engine.core.config.timing.suspicion_ns));
+        assert_eq!(leaves_at(1), None);
+    }
+
+    #[test]
     fn an_engine_tells_who_is_in_its_group() {
         let mut engine = removed();
         let members = |engine: &Engine| engine.members().iter().map(|entry| entry.id.0).collect::<Vec<_>>();

@@ -591,4 +591,26 @@ mod tests {
         engine.alive_answered(MemberId(1), epoch, 7);
         assert_eq!(heard(&engine), 300);
     }
+
+    #[test]
+    fn how_long_a_handover_a_checkpoint_and_its_word_may_take() {
+        let mut engine = handing_over();
+        let suspicion_ns = engine.core.config.timing.suspicion_ns;
+        engine.core.now = 7000;
+        let tenure = engine.tenure.as_mut().unwrap();
+        (tenure.handover, tenure.start_end) = (None, Some(Lsn(6000)));
+        let peer = tenure.peers.get_mut(&MemberId(1)).unwrap();
+        let session = peer.next_session(0);
+        peer.adopted(Lsn(6000), Persisted(Lsn(6000)), 0);
+        peer.granted_to = Lsn(65536);
+        let epoch = tenure.epoch;
+        engine.hand_over(MemberId(1));
+        let deadline = engine.tenure.as_ref().unwrap().handover.as_ref().unwrap().deadline;
+        assert_eq!(deadline, 7000 + suspicion_ns);
+        engine.keep(MemberId(1), epoch, Lsn(5000));
+        engine.snapshot_needed(MemberId(1), session);
+        let peer = &engine.tenure.as_ref().unwrap().peers[&MemberId(1)];
+        assert_eq!(peer.keeps, Some((Lsn(5000), 7000 + 16 * suspicion_ns)));
+        assert_eq!(peer.phase, Phase::NeedsSnapshot { again_at: 7000 + 16 * suspicion_ns });
+    }
 }

@@ -207,3 +207,74 @@ impl Engine {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::core::tests::opening;
+    use super::super::super::tenure::Tenure;
+    use super::*;
+    use crate::Token;
+    use windlass_log::Lsn;
+
+    const MS: u64 = 1_000_000;
+
+    /// Heartbeats each 20 ms, suspicion after 400 ms, back-off from 20 ms.
+    fn engine() -> Engine {
+        let (config, opening) = opening(false, 6000, 6000, &[]);
+        Engine::new(config, opening, 0)
+    }
+
+    #[test]
+    fn a_sleeper_is_one_that_was_not_called_for_more_than_four_heartbeats() {
+        let mut engine = engine();
+        engine.arrive(80 * MS);
+        assert_eq!(engine.suspicion.heard_at, 0);
+        engine.arrive(160 * MS + 1);
+        assert_eq!(engine.suspicion.heard_at, 80 * MS);
+        let mut awake = self::engine();
+        awake.arrive(30 * MS);
+        assert_eq!(awake.suspicion.heard_at, 0);
+    }
+
+    #[test]
+    fn a_sleeper_gives_everybody_four_heartbeats() {
+        let mut engine = engine();
+        engine.core.now = 1000 * MS;
+        engine.tenure = Some(Tenure::new(Epoch::NONE, Token(1), &[MemberId(1)], Lsn(6000), 0));
+        engine.look_again();
+        assert_eq!(engine.suspicion.heard_at, 680 * MS);
+        assert_eq!(engine.suspicion.deadline, 1080 * MS);
+        assert_eq!(engine.tenure.as_ref().unwrap().peers[&MemberId(1)].heard_at, 680 * MS);
+        // Whom it has heard since, and what was to come later, stays.
+        (engine.suspicion.heard_at, engine.suspicion.deadline) = (900 * MS, 1200 * MS);
+        engine.look_again();
+        assert_eq!((engine.suspicion.heard_at, engine.suspicion.deadline), (900 * MS, 1200 * MS));
+    }
+
+    #[test]
+    fn the_back_off_doubles_with_each_failure_up_to_the_timeout() {
+        let mut engine = engine();
+        engine.core.now = 1000 * MS;
+        for most in [40, 80, 160, 320, 400, 400].map(|most| most * MS) {
+            let mut waits = Vec::new();
+            let failures = engine.suspicion.failures;
+            for _ in 0..200 {
+                engine.suspicion.failures = failures;
+                engine.back_off();
+                waits.push(engine.suspicion.deadline - engine.core.now);
+            }
+            let (least, longest) = (*waits.iter().min().unwrap(), *waits.iter().max().unwrap());
+            assert!(least >= most / 4 && longest < most / 4 + most, "{least}..{longest} of {most}");
+            assert!(longest - least > most / 2, "spread: {least}..{longest} of {most}");
+        }
+        engine.suspicion.failures = 16;
+        engine.back_off();
+        assert_eq!(engine.suspicion.failures, 16);
+    }
+
+    #[test]
+    fn whoever_may_campaign_asks_to_be_called_then() {
+        let engine = engine();
+        assert_eq!(engine.suspicion_deadline(), Some(engine.suspicion.deadline));
+    }
+}
