@@ -50,6 +50,8 @@ pub struct Engine {
     next: Option<Request>,
     // As backup.
     following: Option<Following>,
+    /// The newest session that this member has followed in.
+    followed: Option<Session>,
     resync: Option<(MemberId, Session)>,
     snapshot: Option<Offer>,
     /// The application's checkpoint, until the log has started again there.
@@ -163,6 +165,7 @@ impl Engine {
             work: None,
             next: None,
             following: None,
+            followed: None,
             resync: None,
             snapshot: None,
             installed: None,

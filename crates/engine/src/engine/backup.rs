@@ -109,7 +109,8 @@ impl Engine {
             }
             return self.heard();
         }
-        if self.following.as_ref().is_some_and(|following| following.session >= session) {
+        // Repeated, and late: its tail is that of a moment before this member followed, which says nothing of what it has acknowledged since.
+        if self.followed.is_some_and(|followed| followed >= session) {
             return;
         }
         self.heard();

@@ -19,6 +19,8 @@ impl Engine {
         self.core.stalls.clear();
         self.suspicion = Suspicion::new(self.core.now);
         self.undecided_said = None;
+        // Offers of an older epoch than the promised one are answered before anything else is looked at.
+        self.followed = self.followed.filter(|followed| followed.epoch >= self.core.state.promised);
         let mut renumbered = BTreeMap::new();
         self.visit_tokens(&mut |token| {
             if token.0 > 0 {

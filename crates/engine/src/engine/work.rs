@@ -290,6 +290,7 @@ impl Engine {
         (self.snapshot, self.installed, self.coming) = (None, None, None);
         self.asked_for_newer = false;
         let limit = self.grant_limit();
+        self.followed = Some(offer.session);
         self.following = Some(Following::new(&offer, self.core.log.tail, limit));
         self.answer_adopted();
         self.start_next();
