@@ -569,6 +569,9 @@ pub enum StopReason {
     /// No quorum was heard from for the suspicion timeout.
     #[error("no quorum of the group was heard from for the suspicion timeout")]
     NoQuorum,
+    /// The log took no epoch-start record for the suspicion timeout.
+    #[error("the log took no record for the suspicion timeout: see whether this member's disk is full")]
+    NotStarted,
     /// A configuration without this member is committed.
     #[error("this member has left the group with configuration {configuration}")]
     Removed {

@@ -29,6 +29,7 @@ macro_rules! scenarios {
 
 scenarios! {
     r18_a_late_repeated_offer_lowers_no_mark
+    a_tenure_that_can_not_start_is_given_up
     a_checkpoint_is_kept_until_it_can_be_used
     a_broken_connection_is_another_session
     a_candidate_at_work_draws_no_rivals

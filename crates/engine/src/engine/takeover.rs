@@ -13,7 +13,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use windlass_log::{Epoch, EpochHistory, Lsn, MemberId};
 
 use super::Engine;
-use crate::{FenceQuorum, Message, Session, Summary, Token};
+use crate::{FenceQuorum, Message, Session, StopReason, Summary, Token};
 
 mod collect;
 mod fence;
@@ -94,6 +94,7 @@ impl Engine {
         match candidacy.phase {
             Phase::Fetch { .. } if is_late => self.fetch_failed_now(),
             Phase::PreVote { .. } | Phase::Fence if is_late => self.give_up(),
+            Phase::Start if is_late => self.start_is_late(),
             // The store answers in the end; what these wait for is not a peer.
             Phase::OwnPromise
             | Phase::Cut { .. }
@@ -108,6 +109,17 @@ impl Engine {
                 }
             }
         }
+    }
+
+    /// The log takes no epoch-start record: its disk is full at a segment's end, or the device takes no segment. Another member may have room, and gets no vote
+    /// here before this one has let go; so it is given the time to lead.
+    fn start_is_late(&mut self) {
+        let timing = self.core.config.timing;
+        self.step_down(StopReason::NotStarted);
+        self.back_off();
+        self.suspicion.deadline += 2 * timing.suspicion_ns;
+        // Nobody was heard, so that whoever asks now has this member's vote.
+        self.suspicion.heard_at = self.core.now.saturating_sub(timing.suspicion_ns);
     }
 
     fn say_again(&mut self) {
@@ -190,12 +202,10 @@ impl Engine {
 
     pub(super) fn candidacy_deadline(&self) -> Option<u64> {
         self.candidacy.as_ref().map(|candidacy| match candidacy.phase {
-            Phase::OwnPromise
-            | Phase::Cut { .. }
-            | Phase::Flush { .. }
-            | Phase::Save { .. }
-            | Phase::Start => candidacy.again_at,
-            Phase::PreVote { .. } | Phase::Fence | Phase::Fetch { .. } => {
+            Phase::OwnPromise | Phase::Cut { .. } | Phase::Flush { .. } | Phase::Save { .. } => {
+                candidacy.again_at
+            }
+            Phase::PreVote { .. } | Phase::Fence | Phase::Fetch { .. } | Phase::Start => {
                 candidacy.deadline.min(candidacy.again_at)
             }
         })

@@ -76,6 +76,7 @@ impl Engine {
         let peers: Vec<MemberId> = self.core.other_members().iter().map(|entry| entry.id).collect();
         self.tenure = Some(Tenure::new(epoch, token, &peers, at, now));
         self.set_phase(Phase::Start);
+        self.extend();
         self.accepted = Accepted::Nothing;
         (self.snapshot, self.installed, self.coming) = (None, None, None);
         self.asked_for_newer = false;

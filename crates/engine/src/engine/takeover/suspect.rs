@@ -12,9 +12,9 @@ use crate::{Event, LossError, LsnRange, Message, Undecided};
 #[cfg_attr(feature = "explore", derive(Clone))]
 #[derive(Debug)]
 pub(in super::super) struct Suspicion {
-    heard_at: u64,
+    pub(super) heard_at: u64,
     /// When a takeover is tried.
-    deadline: u64,
+    pub(super) deadline: u64,
     /// Doubles the back-off.
     failures: u32,
     /// A candidate at work, and how far it has come.
