@@ -396,7 +396,9 @@ impl Engine {
                 }
             }
             Message::Campaign { epoch } => {
-                if epoch >= promised && self.sealing.is_none() && self.core.is_voter(from) {
+                // Or of whom it follows: a primary that has removed itself votes no more once the heir has learned that this is committed.
+                let is_followed = self.following.as_ref().is_some_and(|following| following.primary == from);
+                if epoch >= promised && self.sealing.is_none() && (is_followed || self.core.is_voter(from)) {
                     self.core.epoch_seen = self.core.epoch_seen.max(epoch);
                     self.campaign();
                 }
