@@ -540,8 +540,10 @@ pub enum Undecided {
         /// The number that both have.
         number: u64,
     },
-    /// The chosen log's history holds as many epochs as it can.
-    #[error("the log's history is full: trim the log on the member that leads next, then suspect again")]
+    /// The chosen log's history holds as many epochs as it can, and what its member's application has released and this member knows to be committed leaves no room.
+    #[error(
+        "the log's history is full: trim the log on each member, and open all of them, so that what is committed is known; then one can lead"
+    )]
     HistoryFull,
 }
 

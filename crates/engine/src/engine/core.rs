@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-use windlass_log::{Epoch, EpochHistory, Lsn, MemberId};
+use windlass_log::{Epoch, EpochHistory, HistoryError, Lsn, MemberId};
 
 use super::members::{Unsaved, in_force};
 use crate::history::{divergence, epoch_before, mark_at, newest, trim};
@@ -499,9 +499,12 @@ impl Core {
     }
 }
 
-/// The other history, with this log's older entries below its first one kept, from `trimmed` on. `None` if they do not fit
-/// each other, which agreeing logs do.
-fn merge(own: &EpochHistory, other: &EpochHistory, trimmed: Lsn) -> Option<EpochHistory> {
+/// The other history, with this log's older entries below its first one kept, from `trimmed` on.
+///
+/// # Errors
+///
+/// They do not fit each other, which agreeing logs do; or together they are too many.
+fn merge(own: &EpochHistory, other: &EpochHistory, trimmed: Lsn) -> Result<EpochHistory, HistoryError> {
     let mut merged = EpochHistory::new();
     let first = other.entries().first().map_or(Lsn(u64::MAX), |entry| entry.start);
     let older = own.entries().iter().filter(|entry| entry.start < first);
@@ -509,10 +512,10 @@ fn merge(own: &EpochHistory, other: &EpochHistory, trimmed: Lsn) -> Option<Epoch
         if merged.last().is_some_and(|last| last.epoch == entry.epoch) {
             continue;
         }
-        merged.extend(entry.epoch, entry.start).ok()?;
+        merged.extend(entry.epoch, entry.start)?;
     }
     trim(&mut merged, trimmed);
-    Some(merged)
+    Ok(merged)
 }
 
 #[cfg(test)]
@@ -802,7 +805,7 @@ pub(super) mod tests {
     #[test]
     fn an_adopted_history_keeps_what_the_own_log_has_from_before_it() {
         let merged = |own: &[(u64, u64)], other: &[(u64, u64)], trimmed| {
-            merge(&history(own), &history(other), Lsn(trimmed))
+            merge(&history(own), &history(other), Lsn(trimmed)).ok()
         };
         let whole = [(1, 4096), (2, 5000), (3, 6000)];
         assert_eq!(merged(&whole[..2], &whole[1..], 4096), Some(history(&whole)));

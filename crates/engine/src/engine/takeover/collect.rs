@@ -29,7 +29,7 @@ fn reaches(log: &Summary, mark: Mark) -> bool {
 }
 
 /// Whether the log holds exactly the bytes below the mark.
-fn holds(log: &Summary, mark: Mark) -> bool {
+pub(super) fn holds(log: &Summary, mark: Mark) -> bool {
     mark.lsn <= log.trimmed
         || (log.valid_tail >= mark.lsn && epoch_before(&log.history, mark.lsn) == mark.epoch)
 }

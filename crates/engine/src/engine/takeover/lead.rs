@@ -1,15 +1,17 @@
 //! Lead: the chosen log is here, whole and flushed. Save the history that has the new tenure, open the log, append the
 //! epoch-start record. All of it consumes the [`FenceQuorum`].
 
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use windlass_log::{Lsn, MemberId};
 
 use super::super::Engine;
 use super::super::tenure::Tenure;
+use super::collect::holds;
 use super::{Accepted, Candidacy, Phase};
-use crate::history::begin;
-use crate::{Command, Event, FenceQuorum, Token, Undecided};
+use crate::history::{begin, divergence, epoch_before};
+use crate::{Command, FenceQuorum, Token, Undecided};
 
 impl Engine {
     /// `configuration`: the number of the one over which the promises were counted.
@@ -46,9 +48,17 @@ impl Engine {
             fence.epoch() == self.core.state.promised,
             "leading in an epoch that is not the promised one"
         );
-        if begin(&mut self.core.state.history, fence.epoch(), at).is_err() {
-            self.core.event(Event::Undecided { epoch: fence.epoch(), reason: Undecided::HistoryFull });
-            return self.give_up();
+        let epoch = fence.epoch();
+        let mut begun = begin(&mut self.core.state.history, epoch, at);
+        if begun.is_err() {
+            self.release_for_room();
+            begun = begin(&mut self.core.state.history, epoch, at);
+        }
+        if begun.is_err() {
+            // Who else promises may know of more.
+            self.undecided(epoch, Undecided::HistoryFull);
+            self.refresh_own_summary();
+            return self.set_phase(Phase::Fence);
         }
         // The operator's word: what is lacking is given up.
         let gives_up = self.accepted == Accepted::All && self.core.give_up_lost();
@@ -60,6 +70,28 @@ impl Engine {
         self.set_phase(Phase::Save { fence, token });
         self.extend();
         self.say_again();
+    }
+
+    /// The history is full: what the application has released goes, as far as those who promised know it to be committed. A primary would release it, and there can
+    /// be none before there is room.
+    fn release_for_room(&mut self) {
+        let (Some(wanted), Some(candidacy)) = (self.trim_wanted, &self.candidacy) else { return };
+        let log = self.core.summary();
+        let known = candidacy.promises.values().map(|summary| summary.durable);
+        let known = known.filter(|mark| holds(&log, *mark)).map(|mark| mark.lsn).max();
+        // What all voters have on their media is in whatever is chosen, now and later.
+        let voters: BTreeSet<MemberId> = self.core.configurations().flat_map(|c| c.voters()).collect();
+        let of_voter = |voter: &MemberId| {
+            let of = if *voter == self.core.me() { &log } else { candidacy.promises.get(voter)? };
+            let from = log.trimmed.max(of.trimmed);
+            let is_same = epoch_before(&log.history, from) == epoch_before(&of.history, from);
+            is_same.then(|| divergence(&log.history, log.valid_tail, &of.history, of.valid_tail, from))
+        };
+        let all = voters.iter().map(of_voter).collect::<Option<Vec<Lsn>>>();
+        let all = all.and_then(|ends| ends.into_iter().min());
+        let durable = known.max(all).unwrap_or(Lsn(0));
+        self.core.learn(durable, durable);
+        self.core.trim(wanted.min(self.core.durable).min(self.core.log.persisted.0));
     }
 
     pub(in super::super) fn candidacy_saved(&mut self, token: Token) {
