@@ -396,8 +396,15 @@ impl Core {
             self.state.mark.min(Persisted(at))
         };
         match merge(own, history, self.state.trimmed) {
-            Some(history) => Adoption::Cut { at, history, mark },
-            None => Adoption::Contradiction { at: from },
+            Ok(history) => Adoption::Cut { at, history, mark },
+            // The epochs of both are more than a history holds. The other's older ones are released there: so this log goes on from a checkpoint, as behind them.
+            Err(HistoryError::TooMany) => Adoption::NeedsSnapshot,
+            Err(
+                HistoryError::Order { .. }
+                | HistoryError::NoEpoch { .. }
+                | HistoryError::NearlyFull
+                | HistoryError::Length { .. },
+            ) => Adoption::Contradiction { at: from },
         }
     }
 
@@ -423,6 +430,15 @@ impl Core {
         let (token, state) = (self.token(), self.saved_state());
         self.push(Command::Cut { token, at, state });
         token
+    }
+
+    /// The log goes on in this line: what is known to be durable is so up to where the two part.
+    pub(super) fn keep_durable_known(&mut self, history: &EpochHistory, tail: Lsn, trimmed: Lsn) {
+        let from = self.state.trimmed.max(trimmed);
+        if self.durable_known > from {
+            let parts = divergence(&self.state.history, self.durable_known, history, tail, from);
+            self.durable_known = self.durable_known.min(parts.max(from));
+        }
     }
 
     /// What this member lacks of what it may have acknowledged is given up, by an operator's word. Whether there was something: then its log is to be cut

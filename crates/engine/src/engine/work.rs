@@ -209,7 +209,7 @@ impl Engine {
         match self.core.plan_adoption(&offer.history, offer.tail, offer.trimmed) {
             Adoption::Cut { at, history, mark } => {
                 // A primary holds all that is known to be durable, unless an operator has accepted its loss.
-                self.core.durable_known = self.core.durable_known.min(offer.tail);
+                self.core.keep_durable_known(&offer.history, offer.tail, offer.trimmed);
                 let token = self.core.adopt(at, history, mark);
                 self.set_step(Step::Save(token));
             }

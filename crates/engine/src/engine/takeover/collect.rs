@@ -223,6 +223,7 @@ impl Engine {
                 // By an operator's word the choice proves nothing about what is lacked: until this member leads it stays missed, also after a crash.
                 let is_given_up = self.accepted == Accepted::All;
                 let mark = if is_given_up { mark.max(self.core.state.mark) } else { mark };
+                self.core.keep_durable_known(&history, tail, trimmed);
                 let token = self.core.adopt(at, merged, mark);
                 let chosen = Chosen { member, tail, trimmed, history, configuration };
                 self.set_phase(Phase::Cut { fence, chosen, token });
