@@ -251,7 +251,12 @@ impl Core {
         self.log.tail = tail;
         self.lost_committed |= tail < self.durable;
         self.log.persisted = self.log.persisted.min(Persisted(tail));
-        self.replicated = self.replicated.min(tail).max(self.durable);
+        let replicated = self.replicated.min(tail).max(self.durable);
+        if replicated < self.replicated {
+            // whoever reads at `replicated` is told that what lies behind is revoked, before other bytes come to its place.
+            self.replicated = replicated;
+            self.push(Command::Learned { replicated, durable: self.durable });
+        }
     }
 
     /// Bytes that were flushed are gone, and with them, it may be, some that were only placed: how far this member had acknowledged can't be told
