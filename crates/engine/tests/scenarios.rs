@@ -30,9 +30,9 @@ macro_rules! scenarios {
 scenarios! {
     r18_a_late_repeated_offer_lowers_no_mark
     a_tenure_that_can_not_start_is_given_up
-    membership_the_heir_of_a_leaver_campaigns_though_it_knows_that_it_has_left
     what_was_durable_in_a_line_given_up_is_not_told_of_the_next
     r14_a_cut_tells_that_replicated_was_revoked
+    membership_the_heir_of_a_leaver_campaigns_though_it_knows_that_it_has_left
     a_checkpoint_is_kept_until_it_can_be_used
     a_broken_connection_is_another_session
     a_candidate_at_work_draws_no_rivals

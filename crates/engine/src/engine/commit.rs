@@ -81,7 +81,7 @@ impl Engine {
     pub(super) fn remember_witnessed(&mut self) {
         let Some(tenure) = &self.tenure else { return };
         for (member, peer) in &tenure.peers {
-            if let Some(persisted) = peer.known {
+            if let Some(persisted) = peer.acknowledged {
                 let mark: Mark = crate::history::mark_at(&self.core.state.history, persisted.0);
                 self.core.witnessed.insert(*member, mark);
             }

@@ -385,9 +385,9 @@ impl Core {
         if self.log.tail < trimmed {
             return Adoption::NeedsSnapshot;
         }
-        // Below `from` the other log is released: only the byte before it can be compared. If that is another epoch's,
-        // this log parts somewhere in what is released.
-        if from == trimmed && epoch_before(own, from) != epoch_before(history, from) {
+        // Below `from` one of the logs is released: only the byte before it can be compared. If that is another epoch's,
+        // they part somewhere in what is released.
+        if epoch_before(own, from) != epoch_before(history, from) {
             return Adoption::NeedsSnapshot;
         }
         let at = divergence(own, self.log.tail, history, tail, from);

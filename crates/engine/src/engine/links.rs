@@ -21,6 +21,8 @@ pub(super) struct Links {
 struct Link {
     identity: Identity,
     state: LinkState,
+    /// The identity is on its way to the superblock, for all that is known.
+    is_unsaved: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,13 +44,16 @@ impl Links {
         judge(core, &self.links, peer, identity)?;
         // It may be a member of a configuration that is not known here: each thing it says is judged by that. Who is no member leaves no trace.
         if !core.other_members().iter().any(|entry| entry.id == peer) {
-            self.links.insert(peer, Link { identity, state: LinkState::Up });
+            self.links.insert(peer, Link { identity, state: LinkState::Up, is_unsaved: false });
             return Ok(true);
         }
         let record =
             PeerRecord { member: peer, incarnation: identity.incarnation, opening: identity.opening };
         let is_known = match known {
-            Some(at) if core.state.peers[at] == record => true,
+            // Known, and still on its way to the superblock if the link went down or came up again meanwhile.
+            Some(at) if core.state.peers[at] == record => {
+                !self.links.get(&peer).is_some_and(|link| link.is_unsaved)
+            }
             Some(at) => {
                 core.state.peers[at] = record;
                 false
@@ -59,7 +64,7 @@ impl Links {
             }
         };
         let state = if is_known { LinkState::Up } else { LinkState::Meeting(core.save()) };
-        self.links.insert(peer, Link { identity, state });
+        self.links.insert(peer, Link { identity, state, is_unsaved: !is_known });
         Ok(is_known)
     }
 
@@ -82,7 +87,7 @@ impl Links {
     fn saved(&mut self, token: Token) -> Option<MemberId> {
         let met = self.links.iter_mut().find(|(_, link)| link.state == LinkState::Meeting(token));
         met.map(|(peer, link)| {
-            link.state = LinkState::Up;
+            (link.state, link.is_unsaved) = (LinkState::Up, false);
             *peer
         })
     }
@@ -183,7 +188,7 @@ mod tests {
         let token = core.next_token - 1;
         assert_eq!(links.saved(Token(token)), Some(MemberId(1)));
         assert!(links.guests(&core).is_empty(), "known");
-        let up = |state| Link { identity: identity(102, 1, 1), state };
+        let up = |state| Link { identity: identity(102, 1, 1), state, is_unsaved: false };
         links.links.insert(MemberId(2), up(LinkState::Down));
         assert!(links.guests(&core).is_empty(), "gone");
         links.links.insert(MemberId(2), up(LinkState::Up));
@@ -210,6 +215,10 @@ mod tests {
         let copy = |known, found| Err(Refusal::Clone { known, found });
         assert_eq!(links.up(&mut core, MemberId(1), identity(101, 5, 2)), copy(5, 5), "beside the other");
         assert_eq!(links.up(&mut core, MemberId(1), identity(101, 4, 1)), copy(5, 4), "set back");
+        assert_eq!(links.up(&mut core, MemberId(1), identity(101, 5, 1)), Ok(false), "not durable yet");
+        links.down(MemberId(1));
+        assert_eq!(links.up(&mut core, MemberId(1), identity(101, 5, 1)), Ok(false), "nor after a new link");
+        assert_eq!(links.saved(Token(core.next_token - 1)), Some(MemberId(1)));
         assert_eq!(links.up(&mut core, MemberId(1), identity(101, 5, 1)), Ok(true));
         assert_eq!(links.up(&mut core, MemberId(1), identity(101, 6, 2)), Ok(false), "opened again");
     }

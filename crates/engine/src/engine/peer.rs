@@ -49,9 +49,10 @@ pub(super) struct Peer {
     pub(super) status: PeerStatus,
     /// It has left the group: until when it is written to, for it to learn that.
     pub(super) leaves_at: Option<u64>,
-    /// The highest acknowledgement of persistence in this tenure, and what it may hold for retention. `None` before the
-    /// first session.
+    /// What it has, as it last said, which it may hold for retention. `None` before the first session.
     pub(super) known: Option<Persisted>,
+    /// The highest acknowledgement of persistence in this tenure, whatever it has lost since.
+    pub(super) acknowledged: Option<Persisted>,
     /// Where the log is to go on behind the checkpoint that is on its way to it, and until when it is kept for that.
     pub(super) keeps: Option<(Lsn, u64)>,
 }
@@ -94,6 +95,7 @@ impl Peer {
             status: PeerStatus::Away,
             leaves_at: None,
             known: None,
+            acknowledged: None,
             keeps: None,
         }
     }
@@ -149,6 +151,7 @@ impl Peer {
         (self.completed, self.parsed) = (self.placed, valid_tail);
         self.persisted = persisted.min(Persisted(valid_tail));
         self.known = Some(self.persisted);
+        self.acknowledged = self.acknowledged.max(self.known);
         self.wanted_said = self.persisted.0;
         self.check();
     }
@@ -234,6 +237,7 @@ impl Peer {
         self.count_completed();
         self.persisted = self.persisted.max(word.persisted);
         self.known = self.known.max(Some(self.persisted));
+        self.acknowledged = self.acknowledged.max(self.known);
         if let Some((_, sent_at)) = self.beats.iter().find(|(sequence, _)| *sequence == word.heartbeat) {
             self.heard_at = self.heard_at.max(*sent_at);
         }
@@ -445,6 +449,7 @@ mod tests {
         assert_eq!(peer.known, Some(Persisted(Lsn(4800))), "what it acknowledged it has");
         peer.adopted(Lsn(4500), Persisted(Lsn(4800)), 300);
         assert_eq!(peer.persisted(), Persisted(Lsn(4500)), "no more than is valid");
+        assert_eq!(peer.acknowledged, Some(Persisted(Lsn(4800))), "what a witness says of it stays (R-18)");
         assert!(!peer.is_streaming(), "without keys");
     }
 
