@@ -1140,10 +1140,9 @@ fn the_readmes_synopsis_names_every_option_and_no_other() {
 #[test]
 fn a_log_that_has_had_too_many_epochs_to_be_opened_is_trimmed_as_it_is_opened_r_12() {
     let place = Place::with_log();
-    let disk = windlass::store::disk::RealDisk::open(&place.log()).unwrap();
+    let disk = windlass_store::disk::RealDisk::open(&place.log()).unwrap();
     let around = windlass::Surroundings { boot_id: [1; 16], incarnation: 7 };
-    let (store, _) =
-        windlass::store::Store::open(disk, &around, &windlass::store::Options::default()).unwrap();
+    let (store, _) = windlass_store::Store::open(disk, &around, &windlass_store::Options::default()).unwrap();
     store
         .reset_with(windlass::Lsn(65536 + 4096), |superblock| {
             let (promised, history) = (&mut superblock.promised, &mut superblock.history);

@@ -84,6 +84,7 @@ mod metrics;
 mod node;
 mod options;
 mod scrub;
+pub mod store;
 
 pub use clock::{Clock, MonotonicClock};
 pub use commit::{CommitError, Committed, Failure, Level, UnknownLevel};
@@ -112,6 +113,5 @@ pub use options::Options;
 pub use scrub::ScrubMetrics;
 pub use windlass_engine as engine;
 pub use windlass_log::{Class, Epoch, LogId, Lsn, MemberId, OpenMode, Row};
-pub use windlass_store as store;
 #[cfg(feature = "verbs")]
 pub use windlass_verbs as verbs;

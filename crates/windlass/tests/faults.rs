@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use lines::Lines;
-use windlass::store::disk::testing::{Call, Survive, TestDisk};
-use windlass::store::disk::{Disk, Errno};
 use windlass::{
     AppendError, Clock, CloseError, CommitError, Epoch, Failure, Level, Log, LogId, Lsn, MemberId,
     MonotonicClock, OpenError, OpenTrimmedError, Options, Outcome, Place, ReadError, Step, Surroundings,
     TrimError, TruncateError,
 };
 use windlass_log::{EpochHistory, HISTORY_ENTRIES_MAX, HISTORY_ENTRIES_NEARLY_FULL, HistoryError};
+use windlass_store::disk::testing::{Call, Survive, TestDisk};
+use windlass_store::disk::{Disk, Errno};
 
 const SEGMENT_BYTES: u64 = 64 << 10;
 
@@ -811,7 +811,7 @@ fn with_epochs(count: usize) -> TestDisk {
     create(&disk, options()).close().unwrap();
     let around = Surroundings { boot_id: [1; 16], incarnation: 7 };
     let (store, _) =
-        windlass::store::Store::open(disk.clone(), &around, &windlass::store::Options::default()).unwrap();
+        windlass_store::Store::open(disk.clone(), &around, &windlass::store::Options::default()).unwrap();
     let mut history = EpochHistory::new();
     for number in 1..=u64::try_from(count).unwrap() {
         history.extend(Epoch::new(number, MemberId(0)), Lsn(4096 + 8 * number)).unwrap();

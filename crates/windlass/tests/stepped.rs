@@ -19,11 +19,11 @@ use lines::Lines;
 use windlass::control::{ControlEvent, ControlPlane, Frame};
 use windlass::driver::{Done, Driver, DriverEvent, DriverOptions, Executor, Lane, Parts, Work};
 use windlass::engine::{Config, Event, Identity, Input, Limits, Role, StopReason, Timing};
-use windlass::store::disk::testing::{Call, Survive, TestDisk};
-use windlass::store::disk::{Access, Disk, DiskFile, Errno};
-use windlass::store::{Founding, Options as StoreOptions, Read, Store, Surroundings};
 use windlass::{AppendError, Clock, Epoch, Level, Log, LogId, Lsn, MemberId, Outcome};
 use windlass_log::{Geometry, RecordKind};
+use windlass_store::disk::testing::{Call, Survive, TestDisk};
+use windlass_store::disk::{Access, Disk, DiskFile, Errno};
+use windlass_store::{Founding, Options as StoreOptions, Read, Store, Surroundings};
 use world::{Files, World, WorldFabric};
 
 const MEMBERS: usize = 3;

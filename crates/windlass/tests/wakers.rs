@@ -8,8 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use windlass::store::disk::Errno;
-use windlass::store::disk::testing::{Call, TestDisk};
 use windlass::{Level, Log, LogId, MonotonicClock, Options, Place, Surroundings, TrimError, TruncateError};
+use windlass_store::disk::testing::{Call, TestDisk};
 
 /// How long what must come back may take; only a test that fails waits so long.
 const IN_TIME: Duration = Duration::from_secs(120);

@@ -8,7 +8,7 @@ use serde::Serialize;
 use windlass::store::disk::{Errno, RealDisk};
 use windlass::store::{
     CreateError as StoreCreateError, DiskCall, DiskError, Finding, Holder, Make, RepairError, RepairOrders,
-    Repaired, Store, UnsafeFilesystem,
+    Repaired, UnsafeFilesystem,
 };
 use windlass::{CreateError, Epoch, Lsn, MemberId, Options, SalvageError, Salvaged};
 
@@ -191,7 +191,8 @@ pub(super) fn repair(repair: &Repair) -> Result<(), Failure> {
             Err(errno) => Err(opened(&kept_in, errno)),
         },
     };
-    let repaired = Store::repair(&disk, &made, &orders).map_err(|error| failure(&repair.folder, &error))?;
+    let repaired =
+        windlass::store::repair(&disk, &made, &orders).map_err(|error| failure(&repair.folder, &error))?;
     print(repair, &kept_in, &repaired)?;
     end(repair, &repaired)
 }

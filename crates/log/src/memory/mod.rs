@@ -9,6 +9,9 @@
 //!    [`Memory::load_u64`] and [`Memory::store_u64`] with their orderings; everything else is a plain copy through raw pointers whose result may be
 //!    any mixture of old and new bytes.
 //!
+//! Copies that meet are a race all the same where both are this process's and nothing orders them, and the type does not keep its holders from that: they are the hand-off, the store and
+//! the driver, each of which says what orders its copies. So whoever holds a `Memory` holds to the contract of [`Memory::new`], and the facade hands none out.
+//!
 //! Within this process the append hand-off (DESIGN.md section 3) orders copies that would meet; against other processes and devices nothing does, which is
 //! why every reader checks checksums on its own copy.
 //!

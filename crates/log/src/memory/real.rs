@@ -13,6 +13,9 @@ use crate::record::HEADER;
 ///
 /// A clone refers to the same bytes; the mapping or block goes when the last clone does. Offsets and lengths are in bytes
 /// from the start. Words are little-endian. Methods take `&self`: there is no exclusive access to such memory.
+///
+/// Whoever holds one sees to it that copies of this process that meet, of which one writes, are ordered (see [`Memory::new`]): two threads that copy to the same bytes at once race, though
+/// each calls a safe method. So it is for the crates that the log is made of, which order what they do; an application has no way to one.
 #[derive(Clone)]
 pub struct Memory {
     base: NonNull<u8>,

@@ -302,7 +302,7 @@ impl Member {
         }
         // Cut off with what was never committed, had again, or whole all the same: it changed nothing, or was written over before anybody met it.
         let mut reader = store.reader(store.trimmed());
-        while let Ok(windlass::store::Read::Record(_)) = reader.next(status.tail) {}
+        while let Ok(windlass_store::Read::Record(_)) = reader.next(status.tail) {}
         if reader.at() < status.tail {
             return false;
         }

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use windlass::control::Frame;
 use windlass::driver::DriverEvent;
 use windlass::engine::{Event, Message, Role, StopReason};
-use windlass::store::Read;
 use windlass::{Epoch, Lsn, MemberId, Outcome};
 use windlass_log::RecordKind;
+use windlass_store::Read;
 
 use super::phase::Phase;
 use super::{What, World};
@@ -299,7 +299,7 @@ impl World {
                 }
                 Ok(Read::AtEnd { .. }) => break,
                 // Trimmed meanwhile, or a read that was made to fail: what it does not say is not known.
-                Err(windlass::store::ReadError::Purged { .. } | windlass::store::ReadError::Disk(_)) => {
+                Err(windlass_store::ReadError::Purged { .. } | windlass_store::ReadError::Disk(_)) => {
                     return;
                 }
                 // What it has lost is not known to it yet.
@@ -345,11 +345,11 @@ impl World {
                     member.published = record.end;
                 }
                 Ok(Read::AtEnd { .. }) => break,
-                Err(windlass::store::ReadError::Purged { first, .. }) => {
+                Err(windlass_store::ReadError::Purged { first, .. }) => {
                     member.published = first;
                     reader.seek(first);
                 }
-                Err(windlass::store::ReadError::Disk(_)) => {
+                Err(windlass_store::ReadError::Disk(_)) => {
                     member.is_publish_due = true;
                     break;
                 }
