@@ -370,11 +370,15 @@ impl World {
 
     /// Asks a member what became of all that was ever appended.
     pub(super) fn ask_outcomes(&mut self, at: usize) {
-        let Some(driver) = &self.members[at].driver else { return };
-        let (id, trimmed) = (self.members[at].id, driver.store().trimmed());
+        let member = &self.members[at];
+        let Some(driver) = &member.driver else { return };
+        let (id, trimmed) = (member.id, driver.store().trimmed());
+        // Behind what could not be read, for rot or an error, nobody has looked at what it has published.
+        let seen = if member.is_publish_due { member.published } else { Lsn(u64::MAX) };
         let mut all = Ok(());
         for (epoch, start) in self.oracle.questions(trimmed) {
             let answer = match driver.outcome(epoch, start) {
+                Outcome::Committed if start >= seen => Answer::Open,
                 Outcome::Committed => Answer::Committed,
                 Outcome::Cut => Answer::Cut,
                 Outcome::Unknown | Outcome::Purged => Answer::Open,
