@@ -38,6 +38,8 @@ pub enum DiskCall {
     FlushRange,
     /// Seeing whether a file that is open still has its name.
     Name,
+    /// Making pages of a mapping present.
+    Populate,
 }
 
 impl fmt::Display for DiskCall {
@@ -58,6 +60,7 @@ impl fmt::Display for DiskCall {
             DiskCall::Map => "mapping",
             DiskCall::FlushRange => "flushing the mapping of",
             DiskCall::Name => "finding the name, which somebody has removed, of",
+            DiskCall::Populate => "making pages present of",
         })
     }
 }

@@ -133,7 +133,7 @@ impl<D: Disk> Store<D> {
         if let Some(persisted) = self.write_mark()? {
             return Ok(Prepared::Marked { persisted });
         }
-        if let Some(upto) = self.populate(&mut preparing, tail) {
+        if let Some(upto) = self.populate(&mut preparing, tail)? {
             self.see_name()?;
             return Ok(Prepared::Populated { upto });
         }
@@ -232,29 +232,28 @@ impl<D: Disk> Store<D> {
 
     /// Makes the pages ahead of the tail present: twice as many bytes as the tail moved since the last stretch, within bounds, as each such page is
     /// dirty and will be written once by the kernel whether or not a record comes to lie in it.
-    fn populate(&self, preparing: &mut Preparing<D>, tail: Lsn) -> Option<Lsn> {
+    fn populate(&self, preparing: &mut Preparing<D>, tail: Lsn) -> Result<Option<Lsn>, StoreError> {
         let moved = tail.0.saturating_sub(preparing.tail_before.0);
         let max = self.options.populate_bytes_max.max(POPULATE_BYTES_MIN);
         let stretch = moved.saturating_mul(2).clamp(POPULATE_BYTES_MIN, max);
         let from = preparing.populated.max(tail);
         // Wait until half of the stretch is used up.
         if from.0 >= tail.0.saturating_add(stretch / 2) {
-            return None;
+            return Ok(None);
         }
         let number = self.geometry.segment_of(from);
-        let segment = self.segments().get(&number).cloned()?;
+        let Some(segment) = self.segments().get(&number).cloned() else { return Ok(None) };
         // Even to walk over pages that are there costs a fifth of filling them. A segment that comes round again within a second or so finds
         // them as it left them; for one that takes longer the kernel may have written them meanwhile, and the next store to each is a fault.
         if moved >= PRESENT_PACE_BYTES && segment.present.load(Ordering::Relaxed) {
             preparing.populated = self.geometry.base(number + 1);
             preparing.tail_before = tail;
-            return None;
+            return Ok(None);
         }
         let start = self.geometry.offset_of(from) / PAGE_BYTES * PAGE_BYTES;
         let end = (start + stretch).min(self.geometry.segment_bytes());
         segment.file.will_need(start..end);
-        // A kernel without the call, or without memory, leaves the faults to the producers.
-        if segment.map.populate(start..end).is_ok() {
+        if self.populate_part(number, &segment, start..end)? {
             Counting::add(&self.counting.populated_bytes, end - start);
             if end == self.geometry.segment_bytes() {
                 // And what lies before, this or the producers' stores have made present.
@@ -263,7 +262,7 @@ impl<D: Disk> Store<D> {
         }
         preparing.populated = Lsn(self.geometry.base(number).0 + end);
         preparing.tail_before = tail;
-        Some(preparing.populated)
+        Ok(Some(preparing.populated))
     }
 
     /// Unmaps and closes segments that are persisted and that nobody holds: descriptors and maps stay bounded (kind 36).
@@ -483,18 +482,27 @@ impl<D: Disk> Store<D> {
     }
 }
 
-/// Makes the reserve file if there is none and there is room; whether it is there.
+/// Makes the reserve file if there is none and there is room; whether it is there. One that is too short, as after a loss of power, or has holes, as in a sparse copy, holds nothing back: it is made anew.
 pub(crate) fn make_reserve<D: Disk>(disk: &D) -> bool {
-    if disk.open(names::RESERVE, Access::Read).is_ok() {
+    let has_room = |file: D::File| {
+        let (len, allocated) = (file.len_bytes(), file.allocated_bytes());
+        [len, allocated].iter().all(|bytes| bytes.is_ok_and(|bytes| bytes >= RESERVE_BYTES))
+    };
+    if disk.open(names::RESERVE, Access::Read).is_ok_and(has_room) {
         return true;
     }
+    // First, for its room; an error shows in what comes next.
+    let _ = disk.remove(names::RESERVE);
     let _ = disk.remove(names::RESERVE_TMP);
-    let made = disk.create(names::RESERVE_TMP).and_then(|file| file.allocate(RESERVE_BYTES)).is_ok()
-        && disk.rename(names::RESERVE_TMP, names::RESERVE).is_ok();
-    if !made {
+    let made = disk.create(names::RESERVE_TMP).and_then(|file| {
+        file.allocate(RESERVE_BYTES)?;
+        file.sync()
+    });
+    let is_made = made.is_ok() && disk.rename(names::RESERVE_TMP, names::RESERVE).is_ok();
+    if !is_made {
         let _ = disk.remove(names::RESERVE_TMP);
     }
-    made
+    is_made
 }
 
 /// Writes a segment's first page; durable after a flush.

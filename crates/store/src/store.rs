@@ -10,13 +10,14 @@
 //! Locks, in the order in which they may be taken: `preparing` → `flushing` → `vouching` → `superblock` → `pool` → `segments`; that of `rewriting` and the live mark's behind all of them. Appends take none of them.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use windlass_log::{Geometry, LogId, Lsn, Memory, Superblock, SuperblockEncodeError};
 
 use crate::counters::{Counters, Counting};
-use crate::disk::{Access, Disk, DiskFile, FilesystemClass};
+use crate::disk::{Access, Disk, DiskFile, DiskMap, Errno, FilesystemClass};
 use crate::error::{At, DiskCall, DiskError, MediumFailed, StoreError};
 use crate::live::LiveMarks;
 use crate::names;
@@ -25,6 +26,9 @@ use crate::pool::Pool;
 use crate::segment::Segment;
 use crate::superblock;
 use crate::vouch::Unvouched;
+
+/// A page of memory, at most: stores go to one of the system's, which may be larger.
+const PAGE_BYTES: u64 = 4096;
 
 /// Proof that every byte of the log below an LSN is on this machine's medium. Only the store makes it, after a flush, and it never goes back.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -299,6 +303,7 @@ impl<D: Disk> Store<D> {
         if !self.running.load(Ordering::Acquire) {
             // also where the clean mark is gone already.
             self.vouch()?;
+            self.touch_tail()?;
             if locked(&self.superblock).now.clean.is_some() && !windlass_log::planted!(R6) {
                 let boot_id = self.boot_id;
                 // With the boot that it is taken away in: else a kill after a clean stop and a restart of the machine
@@ -308,6 +313,38 @@ impl<D: Disk> Store<D> {
             self.running.store(true, Ordering::Release);
         }
         Ok(())
+    }
+
+    /// Makes the page present that the first append goes to: an opening behind a clean stop has not written it, and a store to a page that the medium does not give is a SIGBUS. Not in a
+    /// damaged member's log, where what the medium does not give is written anew.
+    fn touch_tail(&self) -> Result<(), StoreError> {
+        let tail = self.persisted().lsn();
+        let number = self.geometry.segment_of(tail);
+        let segment = self.segments().get(&number).cloned();
+        let Some(segment) = segment.filter(|_| !self.distrusted.load(Ordering::Acquire)) else {
+            return Ok(());
+        };
+        let start = self.geometry.offset_of(tail) / PAGE_BYTES * PAGE_BYTES;
+        self.populate_part(number, &segment, start..start + PAGE_BYTES).map(drop)
+    }
+
+    /// Makes pages of a segment present, if the system can; whether it has. What the medium does not give ends the opening: the next store there would be a SIGBUS.
+    pub(crate) fn populate_part(
+        &self,
+        number: u64,
+        segment: &Segment<D>,
+        part: Range<u64>,
+    ) -> Result<bool, StoreError> {
+        match segment.map.populate(part) {
+            Ok(()) => Ok(true),
+            // madvise(2), MADV_POPULATE_WRITE: a store to the page would be a SIGBUS.
+            Err(Errno::FAULT | Errno::HWPOISON) => {
+                let file = self.disk.path().join(names::segment(self.geometry, number));
+                Err(self.fail(DiskError { call: DiskCall::Populate, file, errno: Errno::IO }))
+            }
+            // A kernel without the call, or without memory, leaves the faults to the producers.
+            Err(_) => Ok(false),
+        }
     }
 
     /// The segments that are open for writing, from the one with the persisted mark on, in order: what to install in an append hand-off.

@@ -244,6 +244,39 @@ fn kind_20_a_sparse_copy_of_a_segment_is_filled_or_refused_and_never_a_bus_error
     outcome.unwrap();
 }
 
+/// A process that may make files of less than a segment (`ulimit -f`): the system would end it by SIGXFSZ.
+#[test]
+fn kind_20_a_file_that_this_process_may_not_make_so_long_is_an_error_and_never_a_signal() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = RealDisk::open(folder.path()).unwrap();
+    drop(Store::create(disk, &founding(SEGMENT_BYTES_MIN), &AROUND, &Options::default()).unwrap());
+    let child = Command::new("sh")
+        // In units of 512 or 1024 bytes, as the shell has it: room for a superblock, and for no segment of 1 MiB.
+        .args(["-c", "ulimit -f 900; exec \"$0\" child_may_not_make_a_segment --exact --nocapture"])
+        .arg(std::env::current_exe().unwrap())
+        .env("WINDLASS_STORE_LIMITED", folder.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&child.stdout);
+    assert!(child.status.success() && said.contains("refused"), "{}: {said}", child.status);
+}
+
+#[test]
+fn child_may_not_make_a_segment() {
+    let Some(folder) = std::env::var_os("WINDLASS_STORE_LIMITED") else { return };
+    let place = Path::new(&folder).join("larger");
+    let made =
+        Store::create(RealDisk::create(&place).unwrap(), &founding(1 << 20), &AROUND, &Options::default());
+    let Err(CreateError::Disk(error)) = made.map(|_| ()) else { panic!("it was made") };
+    assert_eq!(error.errno, windlass_store::disk::Errno::FBIG, "{error}");
+    assert_eq!(std::fs::read_dir(&place).unwrap().count(), 0);
+    // A log of smaller segments is none the worse for it.
+    let disk = RealDisk::open(Path::new(&folder)).unwrap();
+    let (store, opened) = Store::open(disk, &AROUND, &Options::default()).unwrap();
+    Log::over(store, &opened).append(&[1; 1000]).unwrap();
+    println!("refused");
+}
+
 #[test]
 fn kind_37_a_folder_that_cannot_be_reached_is_not_one_that_is_not_there() {
     let folder = tempfile::tempdir().unwrap();

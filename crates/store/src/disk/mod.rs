@@ -165,7 +165,7 @@ pub trait DiskFile: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// What `pwrite` answers; a part may have been written.
+    /// What `pwrite` answers; a part may have been written. `FBIG` where this process may not write there (`RLIMIT_FSIZE`), before anything is.
     fn write_at(&self, buffer: &[u8], offset: u64) -> Result<(), Errno>;
 
     /// Gives the file `len_bytes` bytes of zeros on real, written blocks, so that a store through a mapping can neither run out of
@@ -173,7 +173,7 @@ pub trait DiskFile: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// What `fallocate` and `pwrite` answer; `NOSPC` when the disk is full. The file then has any length.
+    /// What `fallocate` and `pwrite` answer; `NOSPC` when the disk is full, `FBIG` where this process may not make a file so long (`RLIMIT_FSIZE`). The file then has any length.
     fn allocate(&self, len_bytes: u64) -> Result<(), Errno> {
         self.allocate_part(0..len_bytes, len_bytes)
     }
@@ -265,7 +265,7 @@ pub trait DiskMap: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// What `madvise` answers; the store goes on without.
+    /// What `madvise` answers: `FAULT` or `HWPOISON` where a store would be a SIGBUS, as the medium does not give a page. Whatever else it is, the store goes on without.
     fn populate(&self, range: Range<u64>) -> Result<(), Errno>;
 }
 

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{
     self, Advice, AtFlags, FileType, FlockOperation, Mode, OFlags, RawDir, RenameFlags, StatxFlags,
 };
+use rustix::process::{Resource, getrlimit};
 
 use super::mapping::RealMap;
 use super::{Access, Disk, DiskFile, Entry, Errno, FileIdentity, Filesystem, Locked};
@@ -217,6 +218,15 @@ impl RealFile {
     }
 }
 
+/// Refuses to write a file up to there where this process may not (`RLIMIT_FSIZE`): the system's answer would be SIGXFSZ, which ends the process, and the signal's handling is not the
+/// library's to change.
+fn may_reach(end: u64) -> Result<(), Errno> {
+    match getrlimit(Resource::Fsize).current {
+        Some(limit) if end > limit => Err(Errno::FBIG),
+        Some(_) | None => Ok(()),
+    }
+}
+
 impl DiskFile for RealFile {
     type Map = RealMap;
 
@@ -229,6 +239,7 @@ impl DiskFile for RealFile {
     }
 
     fn write_at(&self, buffer: &[u8], offset: u64) -> Result<(), Errno> {
+        may_reach(offset.saturating_add(buffer.len() as u64))?;
         let mut done = 0;
         while done < buffer.len() {
             match rustix::io::pwrite(&self.file, &buffer[done..], offset + done as u64) {
@@ -242,6 +253,7 @@ impl DiskFile for RealFile {
     }
 
     fn allocate_part(&self, part: Range<u64>, len_bytes: u64) -> Result<(), Errno> {
+        may_reach(len_bytes)?;
         // First the blocks, so that a full disk is found before anything is written, then zeros, because an allocated but
         // unwritten extent would make each first flush change metadata. Where blocks can't be had at once the zeros bring them.
         if part.start == 0 {
@@ -269,6 +281,7 @@ impl DiskFile for RealFile {
     }
 
     fn fill_holes(&self, len_bytes: u64) -> Result<(), Errno> {
+        may_reach(len_bytes)?;
         match fs::fallocate(&self.file, fs::FallocateFlags::empty(), 0, len_bytes) {
             Ok(()) => return Ok(()),
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}

@@ -89,6 +89,8 @@ pub enum Call {
     Open,
     /// [`DiskFile::map`]; not a step.
     Map,
+    /// [`DiskMap::populate`]; not a step.
+    Populate,
 }
 
 #[derive(Clone)]
@@ -408,7 +410,7 @@ impl State {
         let done = self.calls.entry(call).or_insert(0);
         let fault = self.faults.get(&(call, *done)).copied();
         *done += 1;
-        let step = !matches!(call, Call::Read | Call::Open | Call::Map);
+        let step = !matches!(call, Call::Read | Call::Open | Call::Map | Call::Populate);
         let now = self.steps;
         self.steps += u64::from(step);
         if step {
@@ -783,7 +785,8 @@ impl DiskMap for TestMap {
         self.file.flush(Call::FlushRange, &range)
     }
 
-    fn populate(&self, _range: Range<u64>) -> Result<(), Errno> {
-        Ok(())
+    fn populate(&self, range: Range<u64>) -> Result<(), Errno> {
+        assert!(range.end <= self.memory.bytes(), "the store populated past a mapping's end");
+        self.file.disk.state().call(Call::Populate).map_err(|failure| failure.errno())
     }
 }

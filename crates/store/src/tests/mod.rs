@@ -7,6 +7,7 @@ mod epochs;
 mod kinds;
 mod live;
 mod making;
+mod medium;
 mod newer;
 mod open_cut;
 mod pace;
