@@ -246,7 +246,7 @@ impl Log {
         }
         assert_eq!(at, self.tail);
         if let Some(last) = whole.last() {
-            let inside = locate(&mut self.image(), &self.shape(), Lsn(last.start.0 + 8), self.tail)
+            let inside = locate(&mut self.image(), &self.shape(), Lsn(0), Lsn(last.start.0 + 8), self.tail)
                 .expect("memory can be read");
             assert!(matches!(inside, windlass_log::Located::Inside { .. }), "{inside:?}");
         }
