@@ -79,18 +79,36 @@ fn run(engine: &mut Engine, now: &mut u64, ms: u64) -> Seen {
                 Command::Event(Event::Undecided { reason: Undecided::HistoryFull, .. }) => {
                     seen.is_history_full = true;
                 }
-                Command::Send { message, .. } => match *message {
-                    Message::PreVote { epoch, .. } => {
+                Command::Send { message, .. } => {
+                    if let Message::PreVote { epoch, .. } = *message {
                         let reply = Message::PreVoteReply { epoch, granted: true, promised: Epoch::NONE };
                         for peer in [1, 2].map(MemberId) {
                             let message = Box::new(reply.clone());
                             engine.handle_input(*now, Input::Message { peer, message });
                         }
+                    } else if let Message::Fence { epoch, .. } = *message {
+                        seen.fenced = Some(epoch);
                     }
-                    Message::Fence { epoch, .. } => seen.fenced = Some(epoch),
-                    _ => {}
-                },
-                _ => {}
+                }
+                // Nobody takes batches here, and nothing else is waited for.
+                Command::Reset { .. }
+                | Command::Seal { .. }
+                | Command::StepDown { .. }
+                | Command::Connect { .. }
+                | Command::Disconnect { .. }
+                | Command::Replicate { .. }
+                | Command::Beat { .. }
+                | Command::AppendConfiguration(_)
+                | Command::Committed(_)
+                | Command::Grant { .. }
+                | Command::Ungrant { .. }
+                | Command::Parse { .. }
+                | Command::Acknowledge { .. }
+                | Command::Learned { .. }
+                | Command::Fetch { .. }
+                | Command::GrantRead { .. }
+                | Command::Members(_)
+                | Command::Event(_) => {}
             }
         }
         if seen.is_tenure_started || seen.fenced.is_some() {
