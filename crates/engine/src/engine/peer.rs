@@ -341,6 +341,24 @@ mod tests {
     }
 
     #[test]
+    fn a_completion_of_cold_bytes_counts_once_the_peer_has_parsed_them() {
+        let mut peer = peer();
+        post(&mut peer, 5200);
+        post(&mut peer, 5400);
+        peer.batch_placed(Placed(Lsn(5200)), Lsn(5000));
+        assert_eq!(peer.placed(), Placed(Lsn(5200)), "what lies below is cold");
+        peer.batch_placed(Placed(Lsn(5400)), Lsn(5240));
+        assert_eq!(peer.placed(), Placed(Lsn(5200)));
+        assert!(peer.acknowledged(&word(&peer, 1, 5240, 4800), 200));
+        assert_eq!(peer.placed(), Placed(Lsn(5240)));
+        post(&mut peer, 5600);
+        peer.batch_placed(Placed(Lsn(5600)), Lsn(5240));
+        assert_eq!(peer.placed(), Placed(Lsn(5240)), "behind cold bytes nothing counts");
+        assert!(peer.acknowledged(&word(&peer, 1, 5400, 4800), 300));
+        assert_eq!(peer.placed(), Placed(Lsn(5600)));
+    }
+
+    #[test]
     fn a_peer_moves_when_more_is_on_its_medium() {
         let mut peer = peer();
         post(&mut peer, 5200);
