@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::disk::Errno;
+use crate::names;
 
 /// The system call that failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,9 +66,9 @@ impl fmt::Display for DiskCall {
     }
 }
 
-/// A system call that failed, on which file, and how.
+/// A system call that failed, on which file, and how. What to do is in its text, where it follows from that.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{call} {} failed: {errno}", file.display())]
+#[error("{call} {} failed: {errno}{}", file.display(), self.remedy())]
 pub struct DiskError {
     /// What was attempted.
     pub call: DiskCall,
@@ -82,6 +83,32 @@ impl DiskError {
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.errno == Errno::NOSPC || self.errno == Errno::DQUOT
+    }
+
+    /// What to do about it, as the end of a sentence.
+    fn remedy(&self) -> &'static str {
+        let is_superblock = self.file.file_name().is_some_and(|name| name == names::SUPERBLOCK);
+        if self.is_full() {
+            return "; make room on the device or in the user's share of it";
+        }
+        match (self.errno, self.call) {
+            (Errno::IO, DiskCall::Read) if is_superblock => {
+                "; check the device; one copy of the superblock is enough, and `windlass log repair` writes again what the medium does not give of the other"
+            }
+            (Errno::IO, DiskCall::Read) => {
+                "; check the device; `windlass log repair --dry-run` says what the medium does not give and what can be kept"
+            }
+            (Errno::IO, _) => "; check the device",
+            (Errno::ACCESS | Errno::PERM, _) => {
+                "; check the file's owner and mode, and who this process runs as"
+            }
+            (Errno::ROFS, _) => "; the filesystem is mounted read-only: check why, and mount it for writing",
+            (Errno::MFILE, _) => "; raise this process's limit of open files (RLIMIT_NOFILE)",
+            (Errno::NOMEM, DiskCall::Map) => {
+                "; raise the limit of mappings (`sysctl vm.max_map_count`) or of address space (RLIMIT_AS)"
+            }
+            (_, _) => "",
+        }
     }
 }
 
@@ -125,4 +152,23 @@ pub enum StoreError {
     /// The log was closed.
     #[error("the log is closed: open it again")]
     Closed,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_to_do_about_a_system_call_that_failed_is_said_where_it_follows() {
+        let text = |call, file: &str, errno| DiskError { call, file: file.into(), errno }.to_string();
+        let of_the_superblock = text(DiskCall::Read, "/a/superblock", Errno::IO);
+        assert!(of_the_superblock.contains("`windlass log repair` writes again"), "{of_the_superblock}");
+        let of_a_segment = text(DiskCall::Read, "/a/0000000000000000.segment", Errno::IO);
+        assert!(of_a_segment.contains("`windlass log repair --dry-run`"), "{of_a_segment}");
+        assert!(text(DiskCall::Allocate, "/a/x.tmp", Errno::DQUOT).ends_with("share of it"));
+        assert_eq!(
+            text(DiskCall::Open, "/a", Errno::NOENT),
+            "opening /a failed: No such file or directory (os error 2)"
+        );
+    }
 }
