@@ -422,9 +422,8 @@ impl<D: Disk> Store<D> {
         let allocated = file.allocated_bytes().at(DiskCall::Stat, folder, name)?;
         if allocated < len_bytes && self.tells_holes()? {
             file.fill_holes(len_bytes).at(DiskCall::Allocate, folder, name)?;
-            file.sync().at(DiskCall::Sync, folder, name).map_err(|error| {
+            file.sync().at(DiskCall::Sync, folder, name).inspect_err(|error| {
                 self.fail(error.clone());
-                error
             })?;
         }
         let map = file.map(self.geometry.segment_bytes()).at(DiskCall::Map, self.disk.path(), name)?;
