@@ -71,3 +71,8 @@ impl Failure {
         Failure::new(Status::System, format_args!("{what}: {error}"))
     }
 }
+
+/// So many of them, in words.
+pub(crate) fn counted(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}

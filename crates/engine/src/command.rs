@@ -603,7 +603,7 @@ pub enum StopReason {
         to: MemberId,
     },
     /// The application or an operator asked.
-    #[error("the application asked to resign")]
+    #[error("it was asked to resign")]
     Asked,
     /// A reservation stayed unpublished past its deadline.
     #[error("a reservation was not published within its deadline")]

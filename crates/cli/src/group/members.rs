@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use windlass::MemberId;
 use windlass::engine::{Change, Quorums};
 
-use super::{ANSWER, Group, LOOK, PATIENCE, SILENCE};
+use super::{ANSWER, Group, LOOK, Notice, PATIENCE, SILENCE};
 use crate::client::{self, NotChanged, Reply, Request};
+use crate::exit::counted;
 use crate::exit::{Failure, Status};
 use crate::log::output::Output;
 use crate::node::config::MemberConfig;
@@ -120,12 +121,8 @@ impl Wanted {
             Wanted::Remove { member } => format!("m{member} has left"),
             Wanted::Replace { old, new } => format!("m{new} votes in the place of m{old}"),
             Wanted::Quorums { .. } => {
-                format!(
-                    "{} of {} hold what is committed, and {} promise before one leads",
-                    view.write_quorum,
-                    view.voters().count(),
-                    view.takeover_quorum
-                )
+                let (write, takeover) = (view.write_quorum, view.takeover_quorum);
+                format!("{write} of {} {}", view.voters().count(), quorums(write, takeover))
             }
         };
         format!("{what}: configuration {} of {}", view.configuration, voters(view))
@@ -180,6 +177,16 @@ fn no_joiner(number: u8, highest_in_file: u8, known: Option<&View>) -> String {
     }
 }
 
+/// What so many voters do.
+fn quorums(write: usize, takeover: usize) -> String {
+    let ends = |count: usize| if count == 1 { "s" } else { "" };
+    format!(
+        "hold{} what is committed, and {takeover} promise{} before one leads",
+        ends(write),
+        ends(takeover)
+    )
+}
+
 fn voters(view: &View) -> String {
     let voters: Vec<String> = view.voters().map(|voter| format!("m{voter}")).collect();
     voters.join(", ")
@@ -232,7 +239,9 @@ fn ask(group: &Group, wanted: Wanted, change: Change) -> Result<Answered, Failur
             said = true;
             eprintln!("windlass: waiting: {last}; gives up after {} s", PATIENCE.as_secs());
         }
+        let notice = Notice::new(group);
         let (at, _) = group.wait_for_primary()?;
+        drop(notice);
         let primary = &group.members()[at];
         match view(group, primary) {
             Ok(view) if view.primary == Some(primary.number) && !view.committed => {
@@ -429,12 +438,12 @@ fn print(group: &Group, view: &View, output: &mut Output) -> Result<(), Failure>
         ));
     }
     output.line(format_args!(
-        "configuration {}{}, as {whose}: of {} voters {} hold what is committed, and {} promise before one leads",
+        "configuration {}{}, as {whose}: of {} {} {}",
         view.configuration,
         if view.committed { "" } else { " (not known to be committed)" },
-        view.voters().count(),
+        counted(view.voters().count() as u64, "voter"),
         view.write_quorum,
-        view.takeover_quorum
+        quorums(view.write_quorum, view.takeover_quorum)
     ))?;
     output.line(format_args!("member  standing  follows          address"))?;
     for member in &view.members {

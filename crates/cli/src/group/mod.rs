@@ -130,9 +130,10 @@ enum Command {
         no_wait: bool,
     },
     /// Change how many voters hold what is committed, and how many promise before another one leads
+    #[command(group = clap::ArgGroup::new("sizes").required(true).multiple(true).args(["majority", "write", "takeover"]))]
     Quorums {
         /// More than half, for both
-        #[arg(long, conflicts_with_all = ["write", "takeover"], required_unless_present = "write")]
+        #[arg(long, conflicts_with_all = ["write", "takeover"])]
         majority: bool,
         /// How many hold what is committed
         #[arg(long, value_name = "N", requires = "takeover")]

@@ -14,7 +14,7 @@ use windlass::{CreateError, Epoch, Lsn, MemberId, Options, SalvageError, Salvage
 
 use super::errors;
 use super::output::Output;
-use crate::exit::{Failure, Status};
+use crate::exit::{Failure, Status, counted};
 
 /// The folder for what is taken out, inside the log's.
 const QUARANTINE: &str = "quarantine";
@@ -220,22 +220,26 @@ fn print(repair: &Repair, kept_in: &Path, repaired: &Repaired) -> Result<(), Fai
     if repaired.findings.is_empty() {
         output.line(format_args!("found: nothing amiss"))?;
     }
-    let bytes = |ranges: &[Range<Lsn>]| ranges.iter().map(|range| range.end.0 - range.start.0).sum::<u64>();
     output.line(format_args!(
-        "kept: {} records in {} bytes, LSNs {} to {}",
-        repaired.kept.records, repaired.kept.bytes, repaired.trimmed, repaired.tail
+        "whole: {} in {} bytes, between LSNs {} and {}",
+        counted(repaired.kept.records, "record"),
+        repaired.kept.bytes,
+        repaired.trimmed,
+        repaired.tail
     ))?;
-    output.line(format_args!(
-        "given up: {} ranges, {} bytes",
-        repaired.given_up.len(),
-        bytes(&repaired.given_up)
-    ))?;
-    output.line(format_args!("left: {} ranges, {} bytes", repaired.left.len(), bytes(&repaired.left)))?;
+    let ranges = |ranges: &[Range<Lsn>]| {
+        let bytes: u64 = ranges.iter().map(|range| range.end.0 - range.start.0).sum();
+        format!("{}, {bytes} bytes", counted(ranges.len() as u64, "range"))
+    };
+    if !repair.dry_run {
+        output.line(format_args!("given up: {}", ranges(&repaired.given_up)))?;
+    }
+    output.line(format_args!("left: {}", ranges(&repaired.left)))?;
     if !repaired.quarantined.is_empty() {
         output.line(format_args!(
-            "kept as it was in {}: {} files",
+            "kept as it was in {}: {}",
             kept_in.display(),
-            repaired.quarantined.len()
+            counted(repaired.quarantined.len() as u64, "file")
         ))?;
     }
     output.flush()
@@ -429,6 +433,10 @@ fn print_salvaged(salvaged: &Salvaged, to: &Path, json: bool) -> Result<(), Fail
         salvaged.end,
         to.display()
     ))?;
-    output.line(format_args!("lost: {} ranges, {} bytes", salvaged.lost_ranges, salvaged.lost_bytes))?;
+    output.line(format_args!(
+        "lost: {}, {} bytes",
+        counted(salvaged.lost_ranges, "range"),
+        salvaged.lost_bytes
+    ))?;
     output.flush()
 }

@@ -189,7 +189,7 @@ impl News {
         }
         if self.has_majority() || status.stopped.is_some() {
             if self.lonely.take().is_some_and(|lonely| lonely.said.is_some()) && status.stopped.is_none() {
-                info!(logger, "a majority is reached again");
+                info!(logger, "a majority is reached");
             }
         } else if self.lonely.get_or_insert(Lasting::new(now)).is_due(now) {
             warn!(logger, "no majority: {} not reached", self.missing());
@@ -453,7 +453,7 @@ mod tests {
         assert_eq!(one.lines(), ["no majority: m2, m3 not reached"; 2]);
         one.news.up(MemberId(3));
         one.news.look(&one.logger, &one.status, true, one.now);
-        assert_eq!(one.lines(), ["a majority is reached again"]);
+        assert_eq!(one.lines(), ["a majority is reached"]);
     }
 
     #[test]
