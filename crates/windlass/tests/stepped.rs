@@ -1071,6 +1071,30 @@ fn who_waits_for_a_segment_that_the_device_does_not_take_is_told_at_once_kind_58
     assert!(sim.stopped.is_empty(), "{:?}", sim.stopped);
 }
 
+/// It has the best log, and its disk is full exactly where that ends: no record of its tenure has a place there. It held the group for ever.
+#[test]
+fn kind_20_a_member_that_wins_and_has_no_room_for_a_record_lets_another_lead() {
+    let (mut sim, primary) = led(18);
+    let (full, other) = ((primary + 1) % MEMBERS, (primary + 2) % MEMBERS);
+    sim.kill(other, None);
+    fill_up(&sim, &[full]);
+    let start = sim.clock.now();
+    sim.until("it has no room", |sim| sim.clock.now() > start + Duration::from_secs(10));
+    let tail = sim.driver(full).status().tail;
+    assert_eq!(tail.0 % SEGMENT_BYTES, 4096, "{tail} is no segment's start");
+    assert!(sim.driver(primary).status().tail > tail, "there is more that it has no room for");
+    sim.kill(primary, None);
+    sim.open(other, 1);
+    sim.driver(full).ask(Input::Suspect);
+    let is_given_up = |sim: &Sim| sim.trace.iter().any(|line| line.contains("NotStarted"));
+    sim.until("its tenure does not begin", is_given_up);
+    sim.until("the other leads", |sim| sim.primary() == Some(other));
+    sim.members[full].disk.set_capacity(None);
+    sim.open(primary, 1);
+    sim.settle();
+    assert!(sim.stopped.is_empty(), "{:?}", sim.stopped);
+}
+
 #[test]
 fn kind_20_where_all_disks_are_full_nobody_hands_over() {
     let (mut sim, primary) = led(15);
