@@ -310,6 +310,7 @@ mod tests {
         let long = "fn f() {}\n".repeat(FILE_LINES_MAX + 1);
         assert_eq!(long_file(&file("crates/x/src/a.rs", long.clone())).len(), 1);
         let tested = format!("fn f() {{}}\n#[cfg(test)]\nmod tests {{\n{long}}}\n");
+        assert!(long_file(&file("crates/x/src/a.rs", tested.replace("mod", "pub(super) mod"))).is_empty());
         assert!(long_file(&file("crates/x/src/a.rs", tested)).is_empty());
         assert!(long_file(&file("crates/x/tests/a.rs", long)).is_empty());
     }
