@@ -833,6 +833,8 @@ pub(super) mod tests {
         assert_eq!(merged(&whole[..1], &whole[1..], 4096), Some(history(&whole)));
         // A tenure that left no record there gives way.
         assert_eq!(merged(&[(1, 5000)], &[(2, 5000)], 4096), Some(history(&[(2, 5000)])));
+        let newer = [(1, 4096), (2, 5000), (4, 6000)];
+        assert_eq!(merged(&[(1, 4096), (3, 5000)], &newer[1..], 4096), Some(history(&newer)));
         assert_eq!(merged(&[(1, 4096), (3, 4500)], &[(2, 5000)], 4096), None, "epochs go up");
         assert_eq!(merged(&whole[..2], &whole[1..], 5500), Some(history(&whole[1..])));
     }
