@@ -7,7 +7,7 @@ use windlass_log::{Lsn, SEGMENT_BYTES_MIN};
 use super::filled;
 use super::testlog::TestLog;
 use crate::disk::testing::TestDisk;
-use crate::{CutError, Inspection, ReadError, TrimError};
+use crate::{CutError, Inspection, ReadError, ScrubPlace, Scrubbed, TrimError};
 
 /// The trim point lies in a segment in which an older epoch has records, too, of which the history says nothing any more.
 #[test]
@@ -35,6 +35,26 @@ fn kind_48_a_place_inside_a_record_is_no_damage_where_an_older_epoch_of_its_segm
     check(&log);
     log.store.trim(first.end, log.handoff.drained()).unwrap();
     check(&log);
+}
+
+/// Seed 340878 of the simulator: the store refused a trim that the member's engine had behind it, and what lay damaged between the two trim points was missed by nobody.
+#[test]
+fn kind_12_a_member_trims_also_where_damage_has_taken_the_record_that_begins_there_r_18() {
+    let (disk, log, starts) = filled(200);
+    let (drained, hurt) = (log.handoff.drained(), starts[20]);
+    disk.rot(&format!("{:016x}.segment", 0), hurt.0 + 20, 1);
+    let refused = TrimError::InsideRecord { lsn: hurt, record: None };
+    assert_eq!(log.store.trim(hurt, drained), Err(refused), "a lone log, whose application may be wrong");
+    log.store.update(|superblock| superblock.configuration = b"three members".to_vec()).unwrap();
+    let inside = Lsn(starts[10].0 + 8);
+    let refused = TrimError::InsideRecord { lsn: inside, record: Some(starts[10]..starts[11]) };
+    assert_eq!(log.store.trim(inside, drained), Err(refused));
+    log.store.trim(hurt, drained).unwrap();
+    assert_eq!(log.store.trimmed(), hurt);
+    // And is found damaged from there on, which its engine takes.
+    let found = log.store.scrub(ScrubPlace::new(hurt), drained, 4096).unwrap();
+    assert!(matches!(&found, Scrubbed::Damaged(damage) if damage.start == hurt), "{found:?}");
+    assert_eq!(log.store.distrust(hurt), Ok(true));
 }
 
 /// The later trim is done while the earlier one looks whether a record starts at its place.
