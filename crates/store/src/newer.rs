@@ -2,10 +2,8 @@
 //!
 //! A superblock that is older than the log lacks the newest epochs, so that their records look like leftovers and the log seems to end before them, or in damage that peers could repair; and what
 //! it had promised is forgotten. It is told by a whole record above its promise ([`newer`]). Looked at is where such records are: from the place on where the records end that the superblock knows
-//! of, to the end of that segment, and the first record of every segment; and where the log can't end there, its last segments, as also those that begin with an epoch
-//! that the history lacks. What the medium does not give counts as zeros here: that something is not there is no evidence.
-
-use std::collections::BTreeSet;
+//! of, to the end of that segment, and the first record of every segment; then the last segments, those behind that place that begin with a record of this log, of whatever epoch: the log may have gone on from
+//! a line that was given up, as the superblock has it; and where the log can't end there, the others, too. What the medium does not give counts as zeros here: that something is not there is no evidence.
 
 use windlass_log::{
     Class, Epoch, EpochHistory, Geometry, HistoryError, LogId, Lsn, Newer, RECORD_ALIGN, Row, ScanError,
@@ -45,16 +43,9 @@ pub(crate) fn look<D: Disk>(
     let numbers = listing.segments.keys().filter(|base| geometry.offset_of(**base) == 0);
     let numbers: Vec<u64> = numbers.map(|base| geometry.segment_of(*base)).collect();
     let stop_segment = geometry.segment_of(stop);
-    let known = now.history.last().map_or(Epoch::NONE, |last| last.epoch);
-    let mut unknown = BTreeSet::new();
     for number in &numbers {
         let (first, end) = first_place(*number);
-        let mut found = find(known, first, end)?;
-        if found.is_some_and(|found| found.epoch <= now.promised) {
-            // Promised, and unknown to the history all the same: the log has gone on, and higher epochs may follow. Or it is what a log that was taken in this one's place lacks.
-            unknown.insert(*number);
-            found = None;
-        }
+        let mut found = find(now.promised, first, end)?;
         if *number == stop_segment && found.is_none() {
             found = find(now.promised, stop, geometry.base(number + 1))?;
         }
@@ -66,11 +57,11 @@ pub(crate) fn look<D: Disk>(
     let is_end = is_end && numbers.contains(&stop_segment);
     let mut looked_bytes = [0; 2];
     for number in numbers.iter().rev().take_while(|number| **number > stop_segment) {
-        if is_end && !unknown.contains(number) {
-            continue;
-        }
         let (first, end) = first_place(*number);
         let is_begun = find(Epoch::NONE, first, end)?.is_some();
+        if is_end && !is_begun {
+            continue;
+        }
         let looked_bytes = &mut looked_bytes[usize::from(!is_begun)];
         if *looked_bytes < LOOKED_BYTES_MAX[usize::from(!is_begun)] {
             *looked_bytes += geometry.segment_bytes();

@@ -217,6 +217,26 @@ fn kind_11_the_newest_epoch_is_found_behind_one_that_was_promised_and_never_led_
     open(&disk, OpenMode::Tail).unwrap();
 }
 
+/// Found by the simulator (seeds 610976 and 900918): what the older superblock knows ends at a tenure that was given up since, so that the log may end there among leftovers of
+/// the epoch before; but the log has gone on with these, and the newest epoch begins in the middle of a later segment.
+#[test]
+fn kind_11_the_newest_epoch_is_found_behind_leftovers_of_a_line_that_was_given_up_r_5() {
+    let case = case(150, 3);
+    assert!(case.from.0 > 2 * SEGMENT_BYTES_MIN + 4096, "in the middle of the third segment");
+    let mut older = case.older.clone();
+    let given_up = Epoch::new(1, MemberId(1));
+    change(&mut older, |superblock| {
+        let at = Lsn(SEGMENT_BYTES_MIN + 4096);
+        superblock.history.extend(given_up, at).unwrap();
+        (superblock.promised, superblock.persisted) = (given_up, at);
+    });
+    // The live mark is of the same time.
+    older[2 * COPY..].fill(0);
+    let disk = case.put_back();
+    disk.write_file("superblock", &older);
+    is_refused(&disk);
+}
+
 #[test]
 fn kind_11_the_history_is_made_from_the_records_by_order_alone_and_all_of_them_are_there_again() {
     for (before, after) in [(0, 3), (60, 3), (200, 150)] {
