@@ -323,6 +323,9 @@ impl Group {
                 Ok(standing) if standing.standing == "outside" => {
                     format!("m{number} is no member of the group")
                 }
+                Ok(standing) if !standing.kept_out.is_empty() => {
+                    format!("m{number} is kept out (`windlass group status` says why)")
+                }
                 Ok(standing) if standing.damaged => {
                     format!("m{number} is {} in {}, damaged", standing.role, standing.epoch)
                 }
@@ -334,9 +337,26 @@ impl Group {
         let far = answers.iter().filter_map(|standing| standing.follows).find(|primary| {
             !standings.iter().any(|(number, standing)| number == primary && standing.is_ok())
         });
+        // Who is kept out neither votes nor knows who does.
+        let counts = |standing: &Standing| standing.standing == "voter" && standing.kept_out.is_empty();
         // Who has the newest configuration knows who votes: more, as a rule.
-        let knows = answers.iter().find(|standing| standing.standing == "voter");
+        let knows = answers.iter().find(|standing| counts(standing));
+        let running = |knows: &Standing| {
+            let runs = |voter: &&u8| {
+                let is_it = |number: &u8, standing: &std::io::Result<Standing>| {
+                    number == *voter && standing.as_ref().is_ok_and(counts)
+                };
+                standings.iter().any(|(number, standing)| is_it(number, standing))
+            };
+            knows.voters.iter().filter(runs).count()
+        };
         let needs = match (far, knows) {
+            (Some(far), Some(knows)) if running(knows) < knows.quorum => {
+                format!(
+                    "m{far} was followed as primary, and does not answer here: if it runs on another machine, run this there; else start the members that are down: {}",
+                    needs(&answers, knows, running(knows))
+                )
+            }
             (Some(far), _) => {
                 format!(
                     "m{far} is followed as primary, and does not answer here: either it runs on another machine, then run this there; or it has just died, then \
@@ -344,13 +364,8 @@ impl Group {
                     self.config.suspicion_ms
                 )
             }
-            (None, Some(knows)) => {
-                let runs = |voter: &u8| {
-                    standings.iter().any(|(number, standing)| number == voter && standing.is_ok())
-                };
-                needs(&answers, knows, knows.voters.iter().filter(|voter| runs(voter)).count())
-            }
-            (None, None) => String::from("a majority has to run"),
+            (None, Some(knows)) => needs(&answers, knows, running(knows)),
+            (None, None) => String::from("a majority has to run, and all members where none ever led"),
         };
         let message = format_args!("no member is primary {when}: {}; {needs}", words.join(", "));
         Failure::new(Status::System, message)

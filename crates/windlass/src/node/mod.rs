@@ -95,7 +95,7 @@ pub enum NodeError {
         found: String,
     },
     /// The folder was made for another member: check the folder and the options.
-    #[error("{} belongs to {found}, not to {expected}: check the folder and the member's number", folder.display())]
+    #[error("{} belongs to {found}, not to {expected}: check the folder and the member's number; a new member begins with an empty folder", folder.display())]
     OtherMember {
         /// The folder.
         folder: PathBuf,
