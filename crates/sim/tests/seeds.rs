@@ -63,7 +63,8 @@ fn without_faults(seed: u64) -> Setting {
 
 #[test]
 fn without_faults_one_tenure_lasts_and_nothing_is_unknown() {
-    for seed in 1..=3 {
+    // Of those that 4 divides with 3 left over the group changes, and a primary that is removed hands over.
+    for seed in [1, 2, 4] {
         let report = run_with(seed, without_faults(seed), true);
         check(&report);
         assert_eq!((report.minimum.tenures, report.unknown), (1, 0), "seed {seed}");

@@ -382,21 +382,21 @@ pub(super) fn show(group: &Group, member: Option<u8>, json: bool) -> Result<(), 
         Some(number) => vec![group.config.member(number)?],
         None => group.members().iter().collect(),
     };
-    let mut best: Option<View> = None;
+    let mut best = None;
     let mut errors = Vec::new();
     for member in asked {
         match view(group, member) {
             Ok(view) => {
-                let rank = |view: &View| {
-                    (
-                        view.primary == Some(view.by),
-                        view.outside.is_none(),
-                        view.configuration,
-                        view.committed,
-                    )
-                };
-                if best.as_ref().is_none_or(|best| rank(&view) > rank(best)) {
-                    best = Some(view);
+                // Who is kept out knows what its new folder was told, if anything.
+                let counts = group.standing(member).is_ok_and(|standing| standing.kept_out.is_empty());
+                let rank = (
+                    view.primary == Some(view.by),
+                    view.outside.is_none() && counts,
+                    view.configuration,
+                    view.committed,
+                );
+                if best.as_ref().is_none_or(|(_, of_best)| rank > *of_best) {
+                    best = Some((view, rank));
                 }
             }
             Err(error) => {
@@ -405,7 +405,7 @@ pub(super) fn show(group: &Group, member: Option<u8>, json: bool) -> Result<(), 
             }
         }
     }
-    let Some(view) = best else {
+    let Some((view, _)) = best else {
         return Err(Failure::new(Status::System, format_args!("no member answers: {}", errors.join(", "))));
     };
     let mut output = Output::new();

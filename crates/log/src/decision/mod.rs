@@ -120,7 +120,7 @@ pub struct Facts {
     pub place: Place,
     /// Whether something that has a segment's name is no plain file, or of a wrong length or at a place that is no segment's.
     pub misfit: bool,
-    /// Whether a whole record of this log, in its own place, is of an epoch above the superblock's promise: [`newer`](crate::newer).
+    /// Whether a whole record of this log, in its own place, is of an epoch above the superblock's promise: [`newer`](crate::newer()).
     pub newer: bool,
     /// Segments that are not read.
     pub older: Older,

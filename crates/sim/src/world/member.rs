@@ -378,7 +378,8 @@ fn refuses_older(member: &Member, now: &Superblock, opened: &Opened) -> Result<b
     let Some(first) = now.history.entries().iter().find(is_newer) else { return Ok(false) };
     // Where an opening begins to read.
     let read_from = older.persisted.0 / SEGMENT_BYTES * SEGMENT_BYTES;
-    let is_there = first.start.max(now.trimmed).max(Lsn(read_from)) < opened.tail;
+    let first_read = first.start.max(now.trimmed).max(Lsn(read_from + windlass_log::SEGMENT_HEADER_BYTES));
+    let is_there = first_read < opened.tail;
     if !is_there || !opened.damage.is_empty() || member.rot.is_some() {
         return Ok(false);
     }
