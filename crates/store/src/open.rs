@@ -605,6 +605,7 @@ fn assemble<D: Disk>(
         running: AtomicBool::new(false),
         closed: AtomicBool::new(false),
         distrusted: AtomicBool::new(for_repair),
+        damaged: Mutex::new(Vec::new()),
         mark_max: AtomicU64::new(u64::MAX),
         failed: OnceLock::new(),
         vouched: AtomicBool::new(unvouched.is_none()),

@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 use windlass_log::{FEATURES_KNOWN, Lsn, Memory, SEGMENT_HEADER_BYTES, SegmentHeader};
 
 use crate::counters::Counting;
-use crate::disk::{Access, Disk, DiskFile, DiskMap, Errno};
+use crate::disk::{Access, Disk, DiskFile, DiskMap, Errno, FilesystemClass};
 use crate::error::{At, DiskCall, DiskError, StoreError};
 use crate::names;
 use crate::pool::{Free, NOT_NAMING};
@@ -484,9 +484,14 @@ impl<D: Disk> Store<D> {
 
 /// Makes the reserve file if there is none and there is room; whether it is there. One that is too short, as after a loss of power, or has holes, as in a sparse copy, holds nothing back: it is made anew.
 pub(crate) fn make_reserve<D: Disk>(disk: &D) -> bool {
+    // Where a filesystem compresses, itself or the one below it, a whole file takes fewer blocks.
+    let tells_holes = disk.filesystem().is_ok_and(|filesystem| match filesystem.class() {
+        FilesystemClass::Local | FilesystemClass::Memory | FilesystemClass::Unknown => true,
+        FilesystemClass::Layered | FilesystemClass::CopyOnWrite | FilesystemClass::Network => false,
+    });
     let has_room = |file: D::File| {
-        let (len, allocated) = (file.len_bytes(), file.allocated_bytes());
-        [len, allocated].iter().all(|bytes| bytes.is_ok_and(|bytes| bytes >= RESERVE_BYTES))
+        let is_whole = |bytes: Result<u64, Errno>| bytes.is_ok_and(|bytes| bytes >= RESERVE_BYTES);
+        is_whole(file.len_bytes()) && (!tells_holes || is_whole(file.allocated_bytes()))
     };
     if disk.open(names::RESERVE, Access::Read).is_ok_and(has_room) {
         return true;

@@ -4,6 +4,7 @@
 //! Invariants: a piece changes nothing; what is told as damage was read twice, under the history and the marks of the moment, and lies at or above the trim
 //! point and below the persisted mark both times; a system call that fails is an error, never damage and never an end (kind 7).
 
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
@@ -211,29 +212,32 @@ impl<D: Disk> Store<D> {
         }
     }
 
-    /// Damage was found at `lsn`, below the persisted mark, in the log of a group's member: nothing from there on counts as flushed any more. Durable in both copies of the superblock
+    /// Damage was found below the persisted mark, in the log of a group's member: nothing from its start on counts as flushed any more. Durable in both copies of the superblock
     /// before it returns, so that the next opening finds the damage. The segments from there on are open for writing again, with their headers mended.
-    /// At or above the persisted mark, or below the trim point, it does nothing: the log was cut or trimmed since, and lacks nothing there. Whether it did.
+    /// Where it was trimmed since in part it begins at the trim point; at or above the persisted mark, or below the trim point, it does nothing: the log was cut or trimmed since, and lacks
+    /// nothing there. Answers where it begins.
     ///
     /// # Errors
     ///
     /// [`StoreError`]: final.
-    pub fn distrust(&self, lsn: Lsn) -> Result<bool, StoreError> {
+    pub fn distrust(&self, damage: Range<Lsn>) -> Result<Option<Lsn>, StoreError> {
         self.usable()?;
         self.vouch()?;
         // As a cut: no helper's step writes down a mark that it saw before.
         let _preparing = locked(&self.preparing);
         let _turn = locked(&self.flushing);
-        if lsn >= self.persisted().lsn() || lsn < self.trimmed() {
-            return Ok(false);
+        let trimmed = self.trimmed();
+        let lsn = damage.start.max(trimmed);
+        if lsn >= self.persisted().lsn() || damage.end <= trimmed {
+            return Ok(None);
         }
         let number = self.geometry.segment_of(lsn);
         let header = self.header(number);
         mend_header(&self.disk, self.geometry, number, header).map_err(|error| self.fail(error))?;
         // A flush that was asked for before raises it again in memory, and no helper may write that down before the damage is cut off.
-        self.mark_max.fetch_min(lsn.0, Ordering::AcqRel);
+        self.hold_mark(|damaged| damaged.push(damage));
         let lowered = self.rewrite(|superblock| {
-            superblock.persisted = superblock.persisted.min(lsn);
+            superblock.persisted = superblock.persisted.min(lsn.max(superblock.trimmed));
             superblock.clean = None;
         });
         match lowered {
@@ -242,9 +246,19 @@ impl<D: Disk> Store<D> {
             Err(UpdateError::Encode(error)) => unreachable!("a mark changes no length: {error}"),
         }
         self.distrusted.store(true, Ordering::Release);
-        self.persisted.fetch_min(lsn.0, Ordering::AcqRel);
+        self.persisted.fetch_min(lsn.max(self.trimmed()).0, Ordering::AcqRel);
         self.reopen_from(number)?;
-        Ok(true)
+        Ok(Some(lsn))
+    }
+
+    /// Changes what is known of damage, and keeps the persisted mark from being written down beyond the first of it that is not released.
+    pub(crate) fn hold_mark(&self, change: impl FnOnce(&mut Vec<Range<Lsn>>)) {
+        let mut damaged = locked(&self.damaged);
+        change(&mut damaged);
+        let trimmed = self.trimmed();
+        damaged.retain(|range| trimmed < range.end);
+        let first = damaged.iter().map(|range| range.start.max(trimmed)).min();
+        self.mark_max.store(first.map_or(u64::MAX, |first| first.0), Ordering::Release);
     }
 }
 

@@ -84,7 +84,9 @@ pub struct Store<D: Disk> {
     pub(crate) closed: AtomicBool,
     /// Damage was found below the persisted mark, and the mark lowered: a segment that was flushed may be missing.
     pub(crate) distrusted: AtomicBool,
-    /// The persisted mark is not written down beyond: damage that was found and not yet cut off.
+    /// Damage that was found and is neither cut off nor trimmed yet.
+    pub(crate) damaged: Mutex<Vec<Range<Lsn>>>,
+    /// Where the first of it begins: the persisted mark is not written down beyond.
     pub(crate) mark_max: AtomicU64,
     pub(crate) failed: OnceLock<DiskError>,
     /// Nothing is left of the opening. Stored with release ordering once that is so.

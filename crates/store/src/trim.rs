@@ -162,8 +162,7 @@ impl<D: Disk> Store<D> {
         })?;
         self.pass_marks(lsn, || self.release(lsn));
         // Damage below that was found meanwhile is released with the rest, and holds the mark back no more. Nobody will cut it off.
-        let lifted = |mark: u64| (mark < lsn.0).then_some(u64::MAX);
-        let _unless_above = self.mark_max.fetch_update(Ordering::AcqRel, Ordering::Acquire, lifted);
+        self.hold_mark(|_| {});
         self.recycle()?;
         Ok(())
     }
@@ -262,9 +261,7 @@ impl<D: Disk> Store<D> {
             Ok::<_, CutError>(())
         })?;
         self.persisted.fetch_min(lsn.0, Ordering::AcqRel);
-        if lsn.0 <= self.mark_max.load(Ordering::Acquire).max(trimmed.0) {
-            self.mark_max.store(u64::MAX, Ordering::Release);
-        }
+        self.hold_mark(|damaged| damaged.retain(|range| range.start.max(trimmed) < lsn));
         let number = self.geometry.segment_of(lsn);
         match self.segments().get(&number).cloned() {
             Some(segment) => destroy_record::<D>(&segment.file, self.geometry.offset_of(lsn)),
@@ -318,8 +315,8 @@ impl<D: Disk> Store<D> {
             Ok::<_, CutError>(())
         })?;
         self.persisted.store(lsn.0, Ordering::Release);
-        self.mark_max.store(u64::MAX, Ordering::Release);
         self.trimmed.fetch_max(lsn.0, Ordering::AcqRel);
+        self.hold_mark(Vec::clear);
         drop(turn);
         self.release(lsn);
         self.recycle()?;

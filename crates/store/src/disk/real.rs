@@ -60,7 +60,10 @@ impl RealDisk {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let parent = fs::openat(&disk.folder, "..", flags, Mode::empty());
         match parent.and_then(|parent| flush(&parent)) {
-            Err(Errno::ACCESS | Errno::PERM | Errno::ROFS) if !is_new => Ok(disk),
+            // What may not be written, or is of a filesystem without such a call, as a mount point's folder may be, was there before.
+            Err(Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::INVAL | Errno::OPNOTSUPP) if !is_new => {
+                Ok(disk)
+            }
             flushed => flushed.map(|()| disk),
         }
     }
@@ -366,7 +369,9 @@ mod tests {
             assert_eq!(flushed, Some(inode(above.path())), "{}", path.display());
         }
         // Somebody else's folder above is no obstacle, and an error of the medium is one.
-        drop(RealDisk::create_by(&place, |_| Err(Errno::ACCESS)).unwrap());
+        for errno in [Errno::ACCESS, Errno::ROFS, Errno::INVAL] {
+            drop(RealDisk::create_by(&place, |_| Err(errno)).unwrap());
+        }
         assert_eq!(RealDisk::create_by(&place, |_| Err(Errno::IO)).map(|_| ()).unwrap_err(), Errno::IO);
     }
 

@@ -1066,7 +1066,7 @@ fn kind_12_a_flush_behind_damage_that_was_found_does_not_hide_it_again_r_18() {
     let end = log.store.superblock().persisted;
     let hurt = starts[20];
     assert!(end.0 > hurt.0 + SEGMENT, "the mark is behind: {end}");
-    log.store.distrust(hurt).unwrap();
+    log.store.distrust(hurt..starts[21]).unwrap();
     let _flushed = log.flush().unwrap();
     assert!(log.store.persisted().lsn() > hurt);
     log.prepare().unwrap();
@@ -1077,7 +1077,7 @@ fn kind_12_a_flush_behind_damage_that_was_found_does_not_hide_it_again_r_18() {
     let closed = Inspection::open(disk.copied_in_place(), None).unwrap();
     assert_eq!((closed.superblock().persisted, closed.superblock().clean), (hurt, None));
     let log = TestLog::open(copy).unwrap();
-    log.store.distrust(hurt).unwrap();
+    log.store.distrust(hurt..starts[21]).unwrap();
     log.store.cut_with(hurt, |_| {}).unwrap();
     assert_eq!(log.store.mark_max.load(std::sync::atomic::Ordering::Relaxed), u64::MAX);
 }
@@ -1090,16 +1090,18 @@ fn kind_12_damage_that_was_trimmed_or_cut_off_since_it_was_found_is_none_any_mor
     let end = log.flush().unwrap().lsn();
     let before = log.store.superblock().persisted;
     log.store.trim_with(starts[30], end, |_| {}).unwrap();
-    assert_eq!(log.store.distrust(starts[20]), Ok(false));
+    assert_eq!(log.store.distrust(starts[20]..starts[21]), Ok(None));
     assert!(log.store.superblock().persisted >= before, "a mark was lowered for what is released");
     log.store.cut_with(starts[150], |_| {}).unwrap();
-    assert_eq!(log.store.distrust(starts[160]), Ok(false));
-    assert_eq!(log.store.distrust(starts[40]), Ok(true));
+    assert_eq!(log.store.distrust(starts[160]..starts[161]), Ok(None));
+    assert_eq!(log.store.distrust(starts[40]..starts[42]), Ok(Some(starts[40])));
     assert_eq!(log.store.persisted().lsn(), starts[40]);
     // Or trimmed right behind that word: then no cut will come, and the mark may rise again.
     let mark_max = || log.store.mark_max.load(std::sync::atomic::Ordering::Relaxed);
     log.store.trim_with(starts[35], starts[150], |_| {}).unwrap();
     assert_eq!(mark_max(), starts[40].0, "the damage is not below");
+    log.store.trim_with(starts[41], starts[150], |_| {}).unwrap();
+    assert_eq!(mark_max(), starts[41].0, "the rest of it is not below");
     log.store.trim_with(starts[60], starts[150], |_| {}).unwrap();
     assert_eq!(mark_max(), u64::MAX);
 }

@@ -196,8 +196,8 @@ impl<D: Disk> Work<D> {
                 Err(error) => failed(error.to_string()),
             },
             Job::Scrub { place, until, bytes_max } => Outcome::Scrubbed(store.scrub(place, until, bytes_max)),
-            Job::Distrust { damage } => match store.distrust(damage.start) {
-                Ok(is_missed) => Outcome::Distrusted { damage: is_missed.then_some(damage) },
+            Job::Distrust { damage } => match store.distrust(damage.start..damage.end) {
+                Ok(start) => Outcome::Distrusted { damage: start.map(|start| Damage { start, ..damage }) },
                 Err(error) => failed(error.to_string()),
             },
         })

@@ -67,8 +67,11 @@ impl Check {
         let next = head::Next { page, range: range.start..range.end, last: self.head.take() };
         let looked = next.compare(fabric, local)?;
         if let Looked::Unknown(_) = looked {
-            let (shape, trimmed) = (shape(local), local.store.trimmed());
+            let shape = shape(local);
             let geometry = shape.geometry;
+            // Where the store has refused a trim the history begins above its trim point, and says nothing of what lies between.
+            let begins = shape.history.entries().first().map_or(Lsn(0), |first| first.start);
+            let trimmed = local.store.trimmed().max(begins);
             let mut image = Sent { segments: &mut local.segments, fabric, store: &local.store, geometry };
             match next.damage(&mut image, &shape, trimmed) {
                 Ok(None) => {}

@@ -266,12 +266,14 @@ where
         }
     }
 
-    /// No mark says any more that what is damaged is on the medium. Where it was cut off or trimmed before that was done nothing is missed, and nobody told.
+    /// No mark says any more that what is damaged is on the medium. Where it was cut off or trimmed before that was done nothing is missed, and nobody told; of what was trimmed in part
+    /// the rest is missed.
     pub(super) fn distrusted(&mut self, damage: Option<Damage>) {
         self.scrubber.lowering = false;
         // The same where the trim is still to be done: the engine has it behind it.
         let trimmed = self.engine.status().trimmed;
-        let Some(damage) = damage.filter(|damage| damage.start >= trimmed) else { return };
+        let Some(damage) = damage.filter(|damage| trimmed < damage.end) else { return };
+        let damage = Damage { start: damage.start.max(trimmed), ..damage };
         self.inputs.push_back(Input::Damaged { at: damage.start });
         if damage.is_whole_behind {
             self.inputs.push_back(Input::WholeBehind { from: damage.end });
