@@ -56,7 +56,9 @@ pub enum HistoryError {
         start: Lsn,
     },
     /// Trim the log first: that drops the oldest entries.
-    #[error("the history already has {HISTORY_ENTRIES_MAX} epochs: trim the log")]
+    #[error(
+        "the history already has {HISTORY_ENTRIES_MAX} epochs: trim the log to behind the beginning of some of them"
+    )]
     TooMany,
     /// Trim the log first: that drops the oldest entries. See [`HISTORY_ENTRIES_NEARLY_FULL`].
     #[error(

@@ -58,7 +58,7 @@ struct Planted {
     #[arg(long, conflicts_with_all = ["seeds", "first", "only"])]
     known: bool,
     /// Seeds to look in for each
-    #[arg(long, default_value_t = 2000)]
+    #[arg(long, default_value_t = 2400)]
     seeds: u64,
     /// The first of them
     #[arg(long, default_value_t = 1)]

@@ -8,7 +8,7 @@ use crate::report::Outcome;
 use crate::tally::Tally;
 
 /// How many seeds, from the first.
-const SEEDS: u64 = 2_000;
+const SEEDS: u64 = 2_400;
 /// What its build and run may take.
 const LIMIT: Duration = Duration::from_secs(20 * 60);
 
