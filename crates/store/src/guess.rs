@@ -26,8 +26,9 @@ pub(crate) fn guess<D: Disk>(disk: &D, copies: Option<&Copies>) -> Result<Option
         return Ok(Some(copy));
     }
     let mut history = EpochHistory::default();
-    // Where there are more than a superblock holds, what is of later ones is not told from anything else.
-    let _more = newer::epochs_above(disk, &listing, log_id, geometry, Epoch::NONE, &mut history)?;
+    // Beside that there may be too many the records are in order.
+    let begins = newer::epochs_above(disk, &listing, log_id, geometry, Epoch::NONE, &mut history)?;
+    let begins = begins.ok().flatten().unwrap_or_default();
     let is_place = |base: &&Lsn| geometry.offset_of(**base) == 0;
     let first = listing.segments.keys().find(is_place).copied().unwrap_or_default();
     Ok(Some(Superblock {
@@ -39,7 +40,7 @@ pub(crate) fn guess<D: Disk>(disk: &D, copies: Option<&Copies>) -> Result<Option
         boot_id: [0; 16],
         promised: history.last().map_or(Epoch::NONE, |last| last.epoch),
         history,
-        trimmed: geometry.normalize(first),
+        trimmed: geometry.normalize(first).max(begins),
         persisted: Lsn(0),
         clean: None,
         acknowledged: Lsn(0),

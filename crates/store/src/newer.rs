@@ -101,7 +101,8 @@ pub(crate) fn refusal<D: Disk>(disk: &D, now: &Superblock, geometry: Geometry, f
     }
 }
 
-/// Adds to a history which epochs above `above` the records of the whole log are of: each begins at its first whole record behind those of older ones. `Some`: there are more than a history holds.
+/// Adds to a history which epochs above `above` the records of the whole log are of: each begins at its first whole record behind those of older ones. Where there are more than a history
+/// holds the newest stay, since the log had been trimmed to behind the others (it could not have had more): then the answer is where the oldest that stays begins.
 pub(crate) fn epochs_above<D: Disk>(
     disk: &D,
     listing: &Listing,
@@ -109,7 +110,8 @@ pub(crate) fn epochs_above<D: Disk>(
     geometry: Geometry,
     mut above: Epoch,
     history: &mut EpochHistory,
-) -> Result<Option<HistoryError>, DiskError> {
+) -> Result<Result<Option<Lsn>, HistoryError>, DiskError> {
+    let mut begins = None;
     let (mut forgiving, mut open) = (Forgiving::new(listing, geometry), None);
     let mut files = Files::new(disk, geometry, &mut open).forgiving(Some(&mut forgiving));
     for base in listing.segments.keys().filter(|base| geometry.offset_of(**base) == 0) {
@@ -117,13 +119,20 @@ pub(crate) fn epochs_above<D: Disk>(
         let end = Lsn(base.0.saturating_add(geometry.segment_bytes()));
         while let Some(found) = newer(&mut files, geometry, log_id, above, at..end).map_err(failed)? {
             history.cut(found.lsn);
-            if let Err(error) = history.extend(found.epoch, found.lsn) {
-                return Ok(Some(error));
+            let mut extended = history.extend(found.epoch, found.lsn);
+            if extended == Err(HistoryError::TooMany) {
+                let second = history.entries()[1].start;
+                history.trim(second);
+                begins = Some(second);
+                extended = history.extend(found.epoch, found.lsn);
+            }
+            if let Err(error) = extended {
+                return Ok(Err(error));
             }
             (above, at) = (found.epoch, Lsn(found.lsn.0 + RECORD_ALIGN));
         }
     }
-    Ok(None)
+    Ok(Ok(begins))
 }
 
 /// The superblock as it would have to be for the log to hold: with the epochs of the records above its promise, and vouching for nothing from the first of these on. `None`: there are no such records.
@@ -136,8 +145,9 @@ pub(crate) fn accepted<D: Disk>(
     let mut next = now.clone();
     // A member may have promised more than it has in its history, and its log have gone on in epochs between.
     let known = now.history.last().map_or(Epoch::NONE, |last| last.epoch);
-    if let Some(error) = epochs_above(disk, listing, now.log_id, geometry, known, &mut next.history)? {
-        return Ok(Err(error));
+    match epochs_above(disk, listing, now.log_id, geometry, known, &mut next.history)? {
+        Ok(begins) => next.trimmed = next.trimmed.max(begins.unwrap_or_default()),
+        Err(error) => return Ok(Err(error)),
     }
     let first = next.history.entries().iter().find(|entry| entry.epoch > known);
     let (Some(first), Some(last)) = (first.copied(), next.history.last()) else { return Ok(Ok(None)) };
@@ -145,7 +155,7 @@ pub(crate) fn accepted<D: Disk>(
         return Ok(Ok(None));
     }
     next.promised = last.epoch;
-    next.persisted = next.persisted.min(first.start);
+    next.persisted = next.persisted.min(first.start).max(next.trimmed);
     next.acknowledged = next.acknowledged.min(first.start);
     next.clean = None;
     next.generation += 1;

@@ -1,12 +1,12 @@
 //! A log that has had as many epochs since its trim point as its history holds.
 
 use windlass_log::{
-    Epoch, EpochHistory, HISTORY_ENTRIES_MAX, HistoryError, Lsn, MemberId, SEGMENT_BYTES_MIN,
+    Epoch, EpochHistory, HISTORY_ENTRIES_MAX, HistoryError, Lsn, MemberId, RecordKind, SEGMENT_BYTES_MIN,
 };
 
 use super::testlog::{AROUND, TestLog, options};
 use crate::disk::testing::{Survive, TestDisk};
-use crate::{OpenError, OpenTrimError, Opened, Store};
+use crate::{Inspection, OpenError, OpenTrimError, Opened, Store};
 
 /// So many times a process appends something and is killed until the log has no room for another epoch.
 const KILLS: usize = 8;
@@ -95,6 +95,45 @@ fn r_12_a_log_that_was_killed_as_often_as_its_history_has_room_opens_trimmed() {
     log.flush().unwrap();
     drop(log);
     assert_eq!(TestLog::open(whole.after_kill()).unwrap().payloads().len(), records.len() + 1);
+}
+
+/// More epochs than a history holds are in the files of a log only if it was trimmed to behind the oldest. So these are the ones to do without where the superblock is lost,
+/// or from before.
+#[test]
+fn kind_11_of_more_epochs_than_a_history_holds_the_newest_are_read_without_their_superblock() {
+    let mut disk = TestDisk::new();
+    drop(TestLog::create(disk.clone()).unwrap());
+    let (mut starts, mut older, mut from) = (Vec::new(), Vec::new(), 0);
+    while starts.len() < HISTORY_ENTRIES_MAX + 4 {
+        disk = disk.after_kill();
+        let Ok(mut log) = TestLog::open(disk.clone()) else {
+            older = disk.read_file("superblock");
+            from = 1000;
+            drop(trimmed(disk.clone(), starts[from]).unwrap());
+            continue;
+        };
+        starts.push(log.append(b"started").unwrap().start);
+        log.flush().unwrap();
+    }
+    assert_eq!(starts[0].0 / SEGMENT_BYTES_MIN, starts[from].0 / SEGMENT_BYTES_MIN, "they are all there");
+    for put_back in [false, true] {
+        let disk = disk.after_kill();
+        if put_back {
+            disk.write_file("superblock", &older);
+        } else {
+            disk.remove_file("superblock");
+        }
+        let looked = Inspection::open_forgiving(disk).unwrap();
+        assert!(looked.is_guessed());
+        let begins = looked.superblock().trimmed;
+        assert!(starts[0] < begins && begins <= starts[from], "{begins}");
+        let mut walk = looked.walk(starts[from]);
+        let mut records = 0;
+        while let Ok(Ok(record)) = walk.step() {
+            records += usize::from(record.header.kind == RecordKind::Data);
+        }
+        assert_eq!(records, starts.len() - from, "put back: {put_back}");
+    }
 }
 
 #[test]
