@@ -47,6 +47,12 @@ pub(crate) struct ViewMember {
 }
 
 impl ViewMember {
+    /// A voter of whom nothing else is known.
+    #[cfg(test)]
+    pub(crate) fn voter(member: u8) -> ViewMember {
+        ViewMember { member, standing: "voter".into(), replaces: None, address: None, follows: None }
+    }
+
     pub(crate) fn votes(&self) -> bool {
         self.standing == "voter"
     }

@@ -79,15 +79,15 @@ pub(crate) fn divergence(
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use windlass_log::MemberId;
 
-    fn epoch(counter: u64) -> Epoch {
+    pub(crate) fn epoch(counter: u64) -> Epoch {
         Epoch::new(counter, MemberId(1))
     }
 
-    fn history(entries: &[(u64, u64)]) -> EpochHistory {
+    pub(crate) fn history(entries: &[(u64, u64)]) -> EpochHistory {
         let mut history = EpochHistory::new();
         for (counter, start) in entries {
             history.extend(epoch(*counter), Lsn(*start)).unwrap();

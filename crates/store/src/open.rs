@@ -315,16 +315,19 @@ impl<D: Disk> Store<D> {
     ///
     /// [`OpenError`].
     pub fn open(disk: D, around: &Surroundings, options: &Options) -> Result<(Store<D>, Opened), OpenError> {
-        if options.mode == OpenMode::Salvage {
-            return Err(OpenError::Salvage);
-        }
-        // Before the lock, so that a folder that is no log stays untouched.
-        drop(identify(&disk, Access::Read, options.log_id)?);
-        match folder::lock(&disk)? {
-            Ok(lock) => open_locked(disk, lock, around, options),
-            Err(holder) => Err(OpenError::InUse { folder: disk.path().to_path_buf(), holder }),
-        }
+        let lock = lock_log(&disk, options)?;
+        open_locked(disk, lock, around, options)
     }
+}
+
+/// Locks the folder of a log that is to be opened for writing.
+pub(crate) fn lock_log<D: Disk>(disk: &D, options: &Options) -> Result<D::Lock, OpenError> {
+    if options.mode == OpenMode::Salvage {
+        return Err(OpenError::Salvage);
+    }
+    // Before the lock, so that a folder that is no log stays untouched.
+    drop(identify(disk, Access::Read, options.log_id)?);
+    folder::lock(disk)?.map_err(|holder| OpenError::InUse { folder: disk.path().to_path_buf(), holder })
 }
 
 pub(crate) fn open_locked<D: Disk>(

@@ -12,7 +12,7 @@ use crate::disk::{Access, Disk};
 use crate::examine::{Identified, examine, identify};
 use crate::folder;
 use crate::newer;
-use crate::open::{OpenError, Opened, destroy_torn, open_locked};
+use crate::open::{OpenError, Opened, destroy_torn, lock_log, open_locked};
 use crate::options::{Options, Surroundings};
 use crate::store::Store;
 use crate::superblock;
@@ -68,14 +68,7 @@ impl<D: Disk> Store<D> {
         options: &Options,
         lsn: Lsn,
     ) -> Result<(Store<D>, Opened), OpenCutError> {
-        if options.mode == OpenMode::Salvage {
-            return Err(OpenError::Salvage.into());
-        }
-        drop(identify(&disk, Access::Read, options.log_id)?);
-        let folder = disk.path().to_path_buf();
-        let lock = folder::lock(&disk)
-            .map_err(OpenError::from)?
-            .map_err(|holder| OpenError::InUse { folder, holder })?;
+        let lock = lock_log(&disk, options)?;
         cut_closed(&disk, options, lsn)?;
         Ok(open_locked(disk, lock, around, options)?)
     }

@@ -7,14 +7,14 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
-use windlass_log::{Geometry, Located, Lsn, OpenMode, Place, Shape, Superblock, locate};
+use windlass_log::{Geometry, Located, Lsn, Place, Shape, Superblock, locate};
 
 use crate::disk::{Access, Disk};
 use crate::error::DiskError;
 use crate::examine::{Identified, examine, identify};
 use crate::folder;
 use crate::image::Files;
-use crate::open::{OpenError, Opened, open_locked};
+use crate::open::{OpenError, Opened, lock_log, open_locked};
 use crate::options::{Options, Surroundings};
 use crate::store::Store;
 use crate::superblock;
@@ -71,12 +71,7 @@ impl<D: Disk> Store<D> {
         options: &Options,
         lsn: Lsn,
     ) -> Result<(Store<D>, Opened), OpenTrimError> {
-        if options.mode == OpenMode::Salvage {
-            return Err(OpenError::Salvage.into());
-        }
-        drop(identify(&disk, Access::Read, options.log_id)?);
-        let folder = disk.path().to_path_buf();
-        let lock = folder::lock(&disk)?.map_err(|holder| OpenError::InUse { folder, holder })?;
+        let lock = lock_log(&disk, options)?;
         trim_closed(&disk, options, lsn)?;
         Ok(open_locked(disk, lock, around, options)?)
     }

@@ -8,7 +8,10 @@ use std::thread;
 use std::time::Duration;
 
 use windlass::store::disk::Errno;
-use windlass::{Level, Log, LogId, MonotonicClock, Options, Place, Surroundings, TrimError, TruncateError};
+use windlass::{
+    CloseError, Level, Log, LogId, Lsn, MonotonicClock, Options, Place, Surroundings, TrimError,
+    TruncateError,
+};
 use windlass_store::disk::testing::{Call, TestDisk};
 
 /// How long what must come back may take; only a test that fails waits so long.
@@ -73,15 +76,24 @@ fn a_waker_may_trim_where_a_trim_has_woken_it() {
     assert_eq!(log.info().trimmed, end);
 }
 
+/// A commit that waits, whose waker closes the log, and what the closing answers.
+fn closes_when_woken(
+    log: &Log,
+    end: Lsn,
+) -> (impl Future + Unpin + use<>, mpsc::Receiver<Result<(), CloseError>>) {
+    let (closes, is_closed) = mpsc::channel();
+    let there = log.clone();
+    let waker = then(move || closes.send(there.close()).unwrap());
+    let mut commit = log.commit(end, Level::Local);
+    assert!(is_pending(&mut commit, &waker));
+    (commit, is_closed)
+}
+
 #[test]
 fn a_waker_may_close_where_closing_has_woken_it() {
     let log = create(&TestDisk::new());
     let one = log.append(b"one").unwrap();
-    let (closes, is_closed) = mpsc::channel();
-    let there = log.clone();
-    let waker = then(move || closes.send(there.close()).unwrap());
-    let mut commit = log.commit(one.end, Level::Local);
-    assert!(is_pending(&mut commit, &waker));
+    let (_commit, is_closed) = closes_when_woken(&log, one.end);
     in_time(move || log.close().unwrap());
     assert_eq!(is_closed.recv_timeout(IN_TIME).unwrap(), Ok(()));
 }
@@ -91,11 +103,7 @@ fn a_waker_may_close_where_the_helper_has_failed() {
     let disk = TestDisk::new();
     let log = create(&disk);
     let one = log.append(b"one").unwrap();
-    let (closes, is_closed) = mpsc::channel();
-    let there = log.clone();
-    let waker = then(move || closes.send(there.close()).unwrap());
-    let mut commit = log.commit(one.end, Level::Local);
-    assert!(is_pending(&mut commit, &waker));
+    let (_commit, is_closed) = closes_when_woken(&log, one.end);
     // The flush of the folder when the next segment gets its name.
     disk.fail(Call::SyncFolder, 1, Errno::IO);
     in_time(move || {

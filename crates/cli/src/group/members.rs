@@ -470,13 +470,6 @@ mod tests {
 
     #[test]
     fn why_no_table_of_one_that_joins_can_be_used_is_told_by_what_the_group_knows() {
-        let member = |member| ViewMember {
-            member,
-            standing: "voter".into(),
-            replaces: None,
-            address: None,
-            follows: None,
-        };
         let view = View {
             by: 4,
             primary: Some(4),
@@ -486,7 +479,7 @@ mod tests {
             takeover_quorum: 2,
             highest: 6,
             outside: None,
-            members: [4, 5, 6].map(member).into(),
+            members: [4, 5, 6].map(ViewMember::voter).into(),
         };
         let never = no_joiner(7, 7, Some(&view));
         assert!(never.contains("never was in the group") && never.contains("set `joins = true`"), "{never}");

@@ -114,13 +114,6 @@ mod tests {
 
     #[test]
     fn a_member_that_does_not_know_that_it_has_left_is_shown_outside_and_without_advice() {
-        let member = |member| ViewMember {
-            member,
-            standing: "voter".into(),
-            replaces: None,
-            address: None,
-            follows: None,
-        };
         let known = View {
             by: 3,
             primary: Some(3),
@@ -130,7 +123,7 @@ mod tests {
             takeover_quorum: 2,
             highest: 5,
             outside: None,
-            members: [1, 3, 5].map(member).into(),
+            members: [1, 3, 5].map(ViewMember::voter).into(),
         };
         let standing = |by| Standing {
             by,

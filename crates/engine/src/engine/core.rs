@@ -542,20 +542,9 @@ fn merge(own: &EpochHistory, other: &EpochHistory, trimmed: Lsn) -> Result<Epoch
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::history::tests::{epoch, history};
     use crate::{Change, Configuration, Identity, Limits, StallCause, Timing};
     use windlass_log::{Geometry, SEGMENT_BYTES_MIN};
-
-    fn epoch(counter: u64) -> Epoch {
-        Epoch::new(counter, MemberId(1))
-    }
-
-    fn history(entries: &[(u64, u64)]) -> EpochHistory {
-        let mut history = EpochHistory::new();
-        for (counter, start) in entries {
-            history.extend(epoch(*counter), Lsn(*start)).unwrap();
-        }
-        history
-    }
 
     /// Member 0 of three, with a log of epoch 1 up to 6000, all of it flushed and acknowledged.
     pub(in super::super) fn core(replicated_allowed: bool) -> Core {

@@ -180,10 +180,7 @@ impl Engine {
 mod tests {
     use super::super::core::tests::opening;
     use super::*;
-
-    fn epoch(counter: u64) -> Epoch {
-        Epoch::new(counter, MemberId(1))
-    }
+    use crate::history::tests::epoch;
 
     /// Of a primary whose log goes from 5000 to 9000, from 6000 on in epoch 2.
     fn offer() -> Offer {
