@@ -50,8 +50,22 @@ enum Stop {
     Refused {
         sequence: u64,
         refusal: Refusal,
+        /// The request came late: what it names was open to the peer, and was taken back.
+        is_late: bool,
     },
     Broken(FrameError),
+}
+
+impl Stop {
+    fn refused(sequence: u64, refusal: Refusal) -> Self {
+        Self::Refused { sequence, refusal, is_late: false }
+    }
+
+    /// The request names what is not open to the peer.
+    fn no_access(link: &Link, header: &RequestHeader) -> Self {
+        let is_late = link.grants().is_taken_back(header.key);
+        Self::Refused { sequence: header.sequence, refusal: Refusal::Access, is_late }
+    }
 }
 
 impl From<std::io::Error> for Stop {
@@ -158,10 +172,15 @@ pub(crate) fn run(link: &Link, address: SocketAddr) {
             link.close_grants();
             link.agent_ends(AgentEnd::Gone);
         }
-        Stop::Refused { sequence, refusal } => {
+        Stop::Refused { sequence, refusal, is_late } => {
             link.close_grants();
-            slog::info!(link.logger, "refused a request of the peer";
-                "peer" => %address, "request" => sequence, "refusal" => ?refusal);
+            if is_late {
+                slog::info!(link.logger, "a late request of the peer found its memory window taken back, as at the end of a tenure";
+                    "peer" => %address, "request" => sequence);
+            } else {
+                slog::info!(link.logger, "refused a request of the peer: {}", refusal;
+                    "peer" => %address, "request" => sequence);
+            }
             if let Some(agent) = &mut *lock(&link.serving) {
                 agent.say_last(link, sequence, refusal);
             }
@@ -379,7 +398,7 @@ impl Agent {
                         .is_some();
                 drop(grants);
                 if !open {
-                    return Err(Stop::Refused { sequence, refusal: Refusal::Access }.into());
+                    return Err(Stop::no_access(link, &header).into());
                 }
                 if header.bytes == 0 {
                     return self.written(link, &header);
@@ -392,7 +411,7 @@ impl Agent {
                 let room = into.as_ref().map_or(0, |into| into.bytes);
                 if header.bytes > room {
                     self.finish_receive(link, Opcode::Receive, Status::LocalAccess, 0, None);
-                    return Err(Stop::Refused { sequence, refusal: Refusal::Invalid }.into());
+                    return Err(Stop::refused(sequence, Refusal::Invalid).into());
                 }
                 if header.bytes == 0 {
                     self.sent(link, &header);
@@ -420,7 +439,6 @@ impl Agent {
         match std::mem::replace(&mut self.current, Current::None) {
             Current::None => Err(Stop::Gone.into()),
             Current::Write(header) => {
-                let refused = Stop::Refused { sequence: header.sequence, refusal: Refusal::Access };
                 // Inside the message, whose whole range was found to fit when it began; the grant may have gone since.
                 let at = header.address + u64::from(offset);
                 let count = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
@@ -430,7 +448,7 @@ impl Agent {
                         region.write(at, bytes).ok()
                     });
                 drop(grants);
-                placed.ok_or(refused)?;
+                placed.ok_or_else(|| Stop::no_access(link, &header))?;
                 if last {
                     return self.written(link, &header);
                 }
@@ -445,7 +463,7 @@ impl Agent {
                     Placing::Outside => {
                         self.finish_receive(link, Opcode::Receive, Status::LocalAccess, 0, None);
                         let sequence = header.sequence;
-                        return Err(Stop::Refused { sequence, refusal: Refusal::Failure }.into());
+                        return Err(Stop::refused(sequence, Refusal::Failure).into());
                     }
                 }
                 if last {
@@ -500,9 +518,7 @@ impl Agent {
         }
         match link.next_receive(link.domain.options.receiver_wait) {
             NextReceive::Posted(into) => Ok(into),
-            NextReceive::NotReady => {
-                Err(Stop::Refused { sequence, refusal: Refusal::ReceiverNotReady }.into())
-            }
+            NextReceive::NotReady => Err(Stop::refused(sequence, Refusal::ReceiverNotReady).into()),
             NextReceive::Closed => Err(Stop::Gone.into()),
         }
     }
@@ -521,7 +537,7 @@ impl Agent {
 
     /// Answers a read, piece by piece.
     fn read(&mut self, link: &Link, header: &RequestHeader) -> Result<(), Halt> {
-        let refused = || Stop::Refused { sequence: header.sequence, refusal: Refusal::Access };
+        let refused = || Stop::no_access(link, header);
         self.answer_done()?;
         let mut done = 0;
         loop {

@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use windlass_fabric::{Access, ConnectionOptions, Fabric, HeapMemory, Local, Memory, Receive};
 
-use super::{Agent, run};
+use super::{Agent, Halt, Stop, run};
 use crate::auth::Secret;
 use crate::connection::TcpConnection;
 use crate::domain::lock;
-use crate::frame::{Answer, AnswerHeader, Refusal};
-use crate::link::{AgentEnd, NextReceive, Placing};
+use crate::frame::{Answer, AnswerHeader, Refusal, RequestHeader, RequestKind};
+use crate::link::{AgentEnd, Grant, NextReceive, Placing};
 use crate::{Options, TcpCompletionQueue, TcpFabric};
 
 struct Ends {
@@ -87,4 +87,47 @@ fn a_panic_of_the_queues_owner_within_serving_ends_the_connection() {
     assert!(panicked.is_err());
     run(link, address);
     assert_eq!(link.agent_end(), Some(AgentEnd::Gone));
+}
+
+/// What was under way when its window was taken back is told for what it is, and not as an error.
+#[test]
+fn a_write_that_comes_after_its_window_was_taken_back_is_told_as_late_and_any_other_as_refused() {
+    let ends = ends();
+    let link = &ends.connection.link;
+    let memory = Arc::new(HeapMemory::new(4096));
+    let region = ends.fabric.register(Arc::clone(&memory) as Arc<dyn Memory>, Access::LOCAL_WRITE).unwrap();
+    let grant = |key| Grant {
+        key,
+        region: Arc::clone(&region.inner),
+        start: 0,
+        end: 64,
+        access: Access::REMOTE_WRITE,
+    };
+    let write = |key| RequestHeader {
+        kind: RequestKind::Write,
+        acknowledge: true,
+        bytes: 1,
+        address: 8,
+        key,
+        immediate: 0,
+        sequence: 1,
+    };
+    let stopped = |key| {
+        let (mine, _peer) = sockets();
+        Agent::new(mine).begin(link, write(key))
+    };
+    let is_late = |key| match stopped(key) {
+        Err(Halt::Stop(Stop::Refused { refusal: Refusal::Access, is_late, .. })) => Some(is_late),
+        _ => None,
+    };
+    link.grant(grant(7));
+    assert_eq!((is_late(7), is_late(8)), (None, Some(false)));
+    link.withdraw(7);
+    assert_eq!((is_late(7), is_late(8)), (Some(true), Some(false)));
+    // The key may come again, and many others go.
+    link.grant(grant(7));
+    (1000..1100).for_each(|key| link.withdraw(key));
+    assert_eq!((is_late(7), is_late(1099), is_late(1000)), (None, Some(true), Some(false)));
+    link.close_grants();
+    assert_eq!(is_late(8), Some(true));
 }

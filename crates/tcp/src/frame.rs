@@ -80,16 +80,20 @@ pub enum Answer {
 }
 
 /// Why a request was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[repr(u8)]
 pub enum Refusal {
     /// Key, range or access.
+    #[error("nothing that is open to it has this key and range")]
     Access = 1,
     /// No receive was posted in time.
+    #[error("no receive was posted in time")]
     ReceiverNotReady = 2,
     /// Longer than the receive's buffer.
+    #[error("it is longer than the receive's buffer")]
     Invalid = 3,
     /// The peer could not carry it out.
+    #[error("it could not be carried out")]
     Failure = 4,
 }
 

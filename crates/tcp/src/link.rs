@@ -19,6 +19,9 @@ use crate::endpoint::Token;
 use crate::queue::{QueueShared, Ready};
 use crate::requester::Requester;
 
+/// Of how many keys that were taken back it is known: a request that names one of these was under way.
+const TAKEN_BACK_KNOWN: usize = 64;
+
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) id: ConnectionId,
@@ -74,6 +77,8 @@ struct Incoming {
 pub(crate) struct Grants {
     closed: bool,
     list: Vec<Grant>,
+    /// The keys of those that were taken back last, oldest first.
+    taken_back: VecDeque<u32>,
 }
 
 #[derive(Debug)]
@@ -107,6 +112,11 @@ impl Grants {
         let region = domain.region(key)?;
         let fits = RegionInner::inside(offset, bytes, 0, region.bytes);
         if fits && region.access.contains(access) { use_it(&region) } else { None }
+    }
+
+    /// Whether what `key` opened was taken back, so that a request which comes late finds it closed.
+    pub(crate) fn is_taken_back(&self, key: u32) -> bool {
+        self.closed || self.taken_back.contains(&key)
     }
 }
 
@@ -301,12 +311,19 @@ impl Link {
     // What the peer may touch.
 
     pub(crate) fn grant(&self, grant: Grant) {
-        writing(&self.grants).list.push(grant);
+        let mut grants = writing(&self.grants);
+        grants.taken_back.retain(|key| *key != grant.key);
+        grants.list.push(grant);
     }
 
     /// Takes a grant back. When this returns no byte lands through its key any more.
     pub(crate) fn withdraw(&self, key: u32) {
-        writing(&self.grants).list.retain(|grant| grant.key != key);
+        let mut grants = writing(&self.grants);
+        grants.list.retain(|grant| grant.key != key);
+        if grants.taken_back.len() == TAKEN_BACK_KNOWN {
+            grants.taken_back.pop_front();
+        }
+        grants.taken_back.push_back(key);
     }
 
     /// Takes everything back.
