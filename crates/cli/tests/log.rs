@@ -649,6 +649,51 @@ fn a_superblock_that_is_older_than_the_log_is_named_by_every_command_kind_11() {
     assert_ne!(good, older);
 }
 
+/// The same after a clean close, within one epoch: nothing in the log tells but that it goes on behind where it was closed.
+#[test]
+fn a_superblock_from_before_a_clean_close_is_named_by_every_command_and_keeps_all_kind_11() {
+    let place = Place::with_log();
+    let superblock = place.log().join("superblock");
+    place.append(b"one\n");
+    let older = std::fs::read(&superblock).unwrap();
+    let tail = place.append(b"two\nthree\n")[1].1;
+    std::fs::write(&superblock, &older).unwrap();
+    let before = snapshot(&place.log());
+    for args in [
+        &["verify", "LOG"][..],
+        &["verify", "LOG", "--mode", "strict"],
+        &["read", "LOG"],
+        &["append", "LOG", "--file", "-"],
+        &["append", "LOG", "--file", "-", "--mode", "strict"],
+        &["repair", "LOG"],
+        &["repair", "LOG", "--dry-run"],
+    ] {
+        let said = place.fails(args, b"x\n", DAMAGE);
+        assert!(said.contains("older than the log"), "{args:?}: {said}");
+        assert!(said.contains("put back the superblock that belongs to the log"), "{args:?}: {said}");
+        assert!(said.contains("--accept-tail") && said.contains("windlass log salvage"), "{args:?}: {said}");
+        assert!(!said.contains("truncate") && !said.contains("nothing was ever written"), "{args:?}: {said}");
+    }
+    place.fails(&["repair", "LOG", "--accept-tail", "4096"], b"", REFUSED);
+    place.fails(&["repair", "LOG", "--accept-tail", "e1.m0"], b"", USAGE);
+    let unchanged = |(name, _): &(String, Vec<u8>)| name != "owner";
+    let after: Vec<_> = snapshot(&place.log()).into_iter().filter(unchanged).collect();
+    assert!(after == before.into_iter().filter(unchanged).collect::<Vec<_>>(), "nothing is changed");
+    let to = place.folder.path().join("new").into_os_string().into_string().unwrap();
+    place.ok(&["salvage", "LOG", "--to", &to], b"");
+    assert_eq!(place.ok(&["read", &to], b""), b"one\ntwo\nthree\n");
+    let said = place.fails(&["repair", "LOG", "--dry-run"], b"", DAMAGE);
+    let tail = tail.to_string();
+    assert!(said.contains(&format!("--accept-tail {tail}`")), "{said}");
+    for _ in 0..2 {
+        place.ok(&["repair", "LOG", "--accept-tail", &tail], b"");
+        assert_eq!(place.ok(&["read", "LOG"], b""), b"one\ntwo\nthree\n");
+    }
+    place.append(b"four\n");
+    place.ok(&["verify", "LOG"], b"");
+    assert_eq!(place.ok(&["read", "LOG"], b""), b"one\ntwo\nthree\nfour\n");
+}
+
 #[test]
 fn the_help_has_the_statuses_and_a_wrong_command_line_is_one_of_them() {
     let help = |args: &[&str]| {

@@ -20,6 +20,7 @@ use crate::newer;
 use crate::open::{BadHeader, OpenError};
 use crate::open_damaged::{examine_damaged, is_mendable};
 use crate::options::Options;
+use crate::past;
 use crate::scrub::{Damage, damage_start};
 use crate::superblock;
 
@@ -165,6 +166,9 @@ pub(crate) fn examine<D: Disk>(
             Ok(Examined { verdict, action, tail: from, for_repair: true, damage, acknowledged_max })
         }
         (Action::Refuse | Action::ReadOnly, Some(older)) => Err(older.refusal(disk, geometry)),
+        (Action::Refuse | Action::ReadOnly, None) if row == Row::PastCleanMark => {
+            Err(past::refusal(disk, now, geometry, &verdict))
+        }
         (Action::Refuse | Action::ReadOnly, None) => {
             let number = geometry.segment_of(verdict.stop.lsn);
             let file = disk.path().join(names::segment(geometry, number));

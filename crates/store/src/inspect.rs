@@ -7,8 +7,8 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use windlass_log::{
-    Class, Extent, Geometry, Located, LogId, Lsn, Placed, Record, RecordKind, Scan, ScanError, Shape, Step,
-    Stop, StopReason, Superblock, Verdict, locate,
+    Class, Extent, Geometry, Located, LogId, Lsn, Placed, Record, RecordKind, Row, Scan, ScanError, Shape,
+    Step, Stop, StopReason, Superblock, Verdict, locate,
 };
 
 use crate::disk::{Access, Disk, Locked};
@@ -20,6 +20,7 @@ use crate::live;
 use crate::names;
 use crate::newer;
 use crate::open::OpenError;
+use crate::past;
 use crate::read::{RUN_RECORDS, ReadError};
 
 /// A log's folder, opened for reading.
@@ -248,7 +249,7 @@ impl<D: Disk> Inspection<D> {
     /// # Errors
     ///
     /// [`OpenError::Disk`]: it could not be read, which says nothing of the log; [`OpenError::SegmentNoFile`], [`OpenError::SegmentFile`],
-    /// [`OpenError::SegmentMissing`]: damage to whole files; [`OpenError::SuperblockOlder`].
+    /// [`OpenError::SegmentMissing`]: damage to whole files; [`OpenError::SuperblockOlder`], [`OpenError::PastCleanMark`].
     pub fn verify(&mut self) -> Result<Report, OpenError> {
         self.judge(Extent::Whole)
     }
@@ -306,6 +307,14 @@ impl<D: Disk> Inspection<D> {
                     continue;
                 }
                 return Err(newer::refusal(&self.disk, &self.superblock, self.geometry, found));
+            }
+            if verdict.row == Row::PastCleanMark {
+                // A process may have opened the log since the superblock was read.
+                self.refresh()?;
+                if self.superblock.clean != judged.clean || self.superblock.history != judged.history {
+                    continue;
+                }
+                return Err(past::refusal(&self.disk, &self.superblock, self.geometry, &verdict));
             }
             let mut condition = self.condition(&verdict, in_use);
             if in_use && !matches!(condition, Condition::InUse) {

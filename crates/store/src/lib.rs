@@ -33,6 +33,7 @@ mod open_cut;
 mod open_damaged;
 mod open_trim;
 mod options;
+mod past;
 mod pool;
 mod prepare;
 mod read;

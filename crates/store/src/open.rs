@@ -152,6 +152,26 @@ pub enum OpenError {
         /// Whose log it is.
         holder: Holder,
     },
+    /// Whole records lie behind the place where this superblock says that the log was closed: it is from before they were appended, most likely put back. In a lone log nothing is lost: put back the superblock
+    /// that belongs to the log, or have the records kept as its end by a repair that is ordered to, or salvage the log. A member may have promised more since, and starts again from an empty folder.
+    #[error(
+        "{}: older than the log: it says that the log was closed at LSN {clean}, and {} has a whole record behind that, at LSN {lsn}, offset {offset}: most likely an older superblock was put back; {}",
+        superblock.display(), file.display(), past_remedy(*holder)
+    )]
+    PastCleanMark {
+        /// The superblock.
+        superblock: PathBuf,
+        /// Where the log was closed, by its word.
+        clean: Lsn,
+        /// The segment's file with the first record behind that.
+        file: PathBuf,
+        /// Where in it.
+        offset: u64,
+        /// Where the record starts.
+        lsn: Lsn,
+        /// Whose log it is.
+        holder: Holder,
+    },
     /// A segment file has a wrong length or name: something else has been at the folder. Restore it from a copy, or have the log
     /// repaired ([`RepairOrders`](crate::RepairOrders)), which gives it its length and keeps what is whole in it.
     #[error("{}: a segment of {len_bytes} bytes at LSN {base}, segments have {segment_bytes}: the file was cut short, grown or renamed; restore it from a copy, or let `windlass log repair` keep what is whole in it", file.display())]
@@ -244,6 +264,7 @@ impl OpenError {
             OpenError::Copied { .. } => Some(Row::FolderCopied),
             OpenError::SegmentFile { .. } | OpenError::SegmentNoFile { .. } => Some(Row::SegmentMisfit),
             OpenError::SuperblockOlder { .. } => Some(Row::SuperblockOlder),
+            OpenError::PastCleanMark { .. } => Some(Row::PastCleanMark),
             OpenError::SegmentMissing { .. } => Some(Row::OlderSegmentMissing),
             OpenError::SegmentHeader { cause, .. } if is_mendable(cause) => Some(Row::OlderSegmentDamaged),
             OpenError::SegmentHeader { .. } => Some(Row::OlderSegmentForeign),
@@ -298,6 +319,16 @@ pub(crate) fn older_remedy(holder: Holder) -> &'static str {
         Holder::Member => {
             "what the member had promised since is forgotten, so it must not vote: put back the superblock that belongs to the log, or let a new member with an empty folder take its place"
         }
+    }
+}
+
+/// What to do about a superblock whose clean mark the log has gone on behind.
+pub(crate) fn past_remedy(holder: Holder) -> &'static str {
+    match holder {
+        Holder::Lone => {
+            "put back the superblock that belongs to the log, let a repair keep these records as the log's end, or salvage what is readable"
+        }
+        Holder::Member => older_remedy(holder),
     }
 }
 

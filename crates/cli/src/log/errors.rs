@@ -78,9 +78,11 @@ fn is_absent(folder: &Path, error: &DiskError) -> bool {
 pub(super) fn is_damage(error: &OpenError) -> bool {
     match error {
         OpenError::Store(StoreOpenError::Refused { verdict, .. }) => verdict.class() == Class::Damage,
-        OpenError::Store(StoreOpenError::SegmentMissing { .. } | StoreOpenError::SegmentHeader { .. }) => {
-            true
-        }
+        OpenError::Store(
+            StoreOpenError::SegmentMissing { .. }
+            | StoreOpenError::SegmentHeader { .. }
+            | StoreOpenError::PastCleanMark { .. },
+        ) => true,
         OpenError::Option(_) | OpenError::Store(_) | OpenError::Member { .. } | OpenError::Begin { .. } => {
             false
         }
@@ -174,6 +176,17 @@ pub(super) fn open_store(folder: &Path, error: &StoreOpenError) -> Failure {
                 ),
             )
         }
+        StoreOpenError::PastCleanMark { superblock, clean, file, offset, lsn, holder } => {
+            let place = place(file, *offset, *lsn, &"a whole record");
+            Failure::new(
+                Status::Damage,
+                format_args!(
+                    "damage in {}: it is older than the log, most likely a copy from before that was put back: it says that the log was closed at LSN {clean}, and there is in {place}; put back the superblock that belongs to the log{}",
+                    superblock.display(),
+                    past_remedy(*holder)
+                ),
+            )
+        }
         StoreOpenError::InUse { .. }
         | StoreOpenError::SuperblockMissing { .. }
         | StoreOpenError::NoLog { .. }
@@ -203,6 +216,17 @@ pub(super) fn older_remedy(holder: Holder) -> &'static str {
     }
 }
 
+/// What to do about a log that goes on behind the place where its superblock says that it was closed.
+pub(super) fn past_remedy(holder: Holder) -> &'static str {
+    match holder {
+        Holder::Lone => {
+            "; or have these records kept as the log's end, which `windlass log repair --dry-run` shows and `windlass log repair --accept-tail` does, or read what is \
+             readable into a new log with `windlass log salvage`: each of these keeps all records"
+        }
+        Holder::Member => older_remedy(holder),
+    }
+}
+
 pub(crate) fn open_status(error: &StoreOpenError) -> Status {
     match error {
         StoreOpenError::InUse { .. } => Status::InUse,
@@ -216,6 +240,7 @@ pub(crate) fn open_status(error: &StoreOpenError) -> Status {
         | StoreOpenError::SegmentMissing { .. }
         | StoreOpenError::Superblock { .. }
         | StoreOpenError::SuperblockOlder { .. }
+        | StoreOpenError::PastCleanMark { .. }
         | StoreOpenError::SuperblockMissing { .. } => Status::Damage,
         StoreOpenError::NoLog { .. }
         | StoreOpenError::Filesystem { .. }
@@ -276,7 +301,10 @@ pub(super) fn read(folder: &Path, error: &ReadError) -> Failure {
         ReadError::Damaged { file, offset, lsn, what } => {
             // What is to be done about a superblock that is older than the log is another matter.
             let judged = ReadOnly::open(folder, OpenMode::Tail).and_then(|log| log.verify());
-            if let Err(error @ StoreOpenError::SuperblockOlder { .. }) = &judged {
+            if let Err(
+                error @ (StoreOpenError::SuperblockOlder { .. } | StoreOpenError::PastCleanMark { .. }),
+            ) = &judged
+            {
                 return open_store(folder, error);
             }
             damage(&place(file, *offset, *lsn, what), *offset, durable(folder), Class::Damage)

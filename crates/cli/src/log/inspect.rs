@@ -118,12 +118,9 @@ pub(super) fn verify(folder: &Path, mode: OpenMode, json: bool) -> Result<(), Fa
         Err(error) => {
             let failure = errors::open_store(folder, &error);
             if json && failure.status == Status::Damage {
-                let is_older = error.row() == Some(Row::SuperblockOlder);
-                let verdict = if is_older {
-                    words(Row::SuperblockOlder)
-                } else {
-                    "a file is damaged as a whole, or missing"
-                };
+                let older =
+                    error.row().filter(|row| matches!(row, Row::SuperblockOlder | Row::PastCleanMark));
+                let verdict = older.map_or("a file is damaged as a whole, or missing", words);
                 output.json(&FileDamage { result: "damaged", verdict, reason: &failure.message })?;
                 output.flush()?;
             }
@@ -194,7 +191,9 @@ fn words(row: Row) -> &'static str {
         Row::NeverLed => "whole: no epoch has begun in it yet, so that it has no records",
         Row::RecordDamaged => "a record that was durable no longer holds",
         Row::SegmentLost => "a segment that held durable records is gone or has lost its header",
-        Row::PastCleanMark => "the log goes on behind the place where it was closed",
+        Row::PastCleanMark => {
+            "the superblock is older than the log: there are records behind the place where it says that the log was closed"
+        }
         Row::CleanEnd => "whole, up to where it was closed",
         Row::EndBlank => "whole, up to where nothing was ever written",
         Row::EndLeftover => "whole, up to what an earlier use of the file left behind",

@@ -150,6 +150,10 @@ enum Command {
         /// epoch, as --dry-run prints it, is this
         #[arg(long, value_name = "EPOCH", value_parser = repair::epoch)]
         accept_epoch: Option<windlass::Epoch>,
+        /// Where the log goes on behind the place where its superblock says that it was closed, so that an older one was most likely put
+        /// back: keep the whole records there as the log's end, which, as --dry-run prints it, is here
+        #[arg(long, value_name = "LSN", value_parser = lsn, allow_negative_numbers = true)]
+        accept_tail: Option<Lsn>,
         /// Where to keep what is taken out; default the folder `quarantine` inside the log's. The next repair after one that was cut
         /// short has to be given the same
         #[arg(long, value_name = "FOLDER")]
@@ -274,17 +278,24 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
         Command::Info { folder } => inspect::info(&folder, json),
         Command::Verify { folder, mode } => inspect::verify(&folder, mode.into(), json),
         Command::Trim { folder, before, open } => cut::trim(&folder, open.options(), before, json),
-        Command::Repair { folder, dry_run, give_up, accept_epoch, quarantine, any_filesystem } => {
-            repair::repair(&repair::Repair {
-                folder,
-                dry_run,
-                give_up,
-                accept_epoch,
-                quarantine,
-                any_filesystem,
-                json,
-            })
-        }
+        Command::Repair {
+            folder,
+            dry_run,
+            give_up,
+            accept_epoch,
+            accept_tail,
+            quarantine,
+            any_filesystem,
+        } => repair::repair(&repair::Repair {
+            folder,
+            dry_run,
+            give_up,
+            accept_epoch,
+            accept_tail,
+            quarantine,
+            any_filesystem,
+            json,
+        }),
         Command::Salvage { folder, to, any_filesystem } => {
             repair::salvage(&folder, &to, any_filesystem, json)
         }

@@ -55,6 +55,7 @@ pub(super) struct Repair {
     pub(super) dry_run: bool,
     pub(super) give_up: Vec<Range<u64>>,
     pub(super) accept_epoch: Option<Epoch>,
+    pub(super) accept_tail: Option<Lsn>,
     pub(super) quarantine: Option<PathBuf>,
     pub(super) any_filesystem: bool,
     pub(super) json: bool,
@@ -111,6 +112,13 @@ fn finding(finding: &Finding) -> JsonFinding {
             "superblock_older",
             format!(
                 "the superblock is older than the log: it has promised no epoch above {promised}, and from LSN {lsn} on there are records up to epoch {newest}; the rest is judged with these"
+            ),
+            None,
+        ),
+        Finding::PastCleanMark { clean, lsn, tail } => (
+            "past_clean_mark",
+            format!(
+                "the superblock is older than the log, most likely a copy from before that was put back: it says that the log was closed at LSN {clean}, and from LSN {lsn} on there are whole records of the same epoch up to LSN {tail}; the rest is judged as if these were the log's end"
             ),
             None,
         ),
@@ -176,6 +184,7 @@ pub(super) fn repair(repair: &Repair) -> Result<(), Failure> {
         dry_run: repair.dry_run,
         give_up: repair.give_up.iter().map(|range| Lsn(range.start)..Lsn(range.end)).collect(),
         accept_epoch: repair.accept_epoch,
+        accept_tail: repair.accept_tail,
         unsafe_filesystem: if repair.any_filesystem {
             UnsafeFilesystem::Use
         } else {
@@ -254,8 +263,9 @@ fn end(repair: &Repair, repaired: &Repaired) -> Result<(), Failure> {
         );
         return Err(Failure::new(Status::Damage, what));
     }
-    let newest = repaired.findings.iter().find_map(|found| match found {
-        Finding::SuperblockOlder { newest, .. } => Some(*newest),
+    let remedied = repaired.findings.iter().find_map(|found| match found {
+        Finding::SuperblockOlder { newest, .. } => Some(older(&repair.folder, *newest, repaired.holder)),
+        Finding::PastCleanMark { tail, .. } => Some(past(&repair.folder, *tail, repaired.holder)),
         Finding::Interrupted
         | Finding::SuperblockCopy { .. }
         | Finding::SegmentHeader { .. }
@@ -267,9 +277,8 @@ fn end(repair: &Repair, repaired: &Repaired) -> Result<(), Failure> {
         | Finding::Damaged(_) => None,
     });
     // Else it was accepted.
-    if let Some(newest) = newest.filter(|_| repair.dry_run) {
-        let holder = repaired.holder;
-        return Err(older(&repair.folder, newest, holder));
+    if let Some(failure) = remedied.filter(|_| repair.dry_run) {
+        return Err(failure);
     }
     if !repaired.left.is_empty() {
         let is_member = repaired.holder == windlass::store::Holder::Member;
@@ -320,15 +329,33 @@ fn older(folder: &Path, newest: Epoch, holder: Holder) -> Failure {
     Failure::new(Status::Damage, format_args!("the superblock is older than the log; {remedy}"))
 }
 
+/// A log that has gone on behind its clean mark.
+fn past(folder: &Path, tail: Lsn, holder: Holder) -> Failure {
+    let remedy = match holder {
+        Holder::Lone => format!(
+            "put back the superblock that belongs to the log; or have the whole records behind that place kept as the log's end: `windlass log repair {} --accept-tail {tail}`; \
+             or read what is readable into a new log with `windlass log salvage`",
+            folder.display()
+        ),
+        Holder::Member => {
+            format!("put back the superblock that belongs to the log{}", errors::past_remedy(holder))
+        }
+    };
+    let what = "the superblock is older than the log: it goes on behind the place where that says that it was closed";
+    Failure::new(Status::Damage, format_args!("{what}; {remedy}"))
+}
+
 fn failure(folder: &Path, error: &RepairError) -> Failure {
     match error {
         RepairError::Open(error) => errors::open_store(folder, error),
         RepairError::SuperblockOlder { newest, holder, .. } => older(folder, *newest, *holder),
+        RepairError::PastCleanMark { tail, holder, .. } => past(folder, *tail, *holder),
         RepairError::Unfit { .. } | RepairError::TooMuch { .. } | RepairError::InTheWay { .. } => {
             Failure::new(Status::Damage, error)
         }
         RepairError::NotDamaged { .. }
         | RepairError::NotNewest { .. }
+        | RepairError::NotTail { .. }
         | RepairError::Member
         | RepairError::Note { .. } => Failure::new(Status::Refused, error),
         RepairError::History(_) | RepairError::Encode(_) | RepairError::Disk(_) => {

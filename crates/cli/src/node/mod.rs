@@ -239,7 +239,8 @@ fn failure(error: &windlass::NodeError, args: &Args, folder: &Path) -> Failure {
     let hint = if let E::Open(
         StoreError::SuperblockMissing { .. }
         | StoreError::Superblock { .. }
-        | StoreError::SuperblockOlder { .. },
+        | StoreError::SuperblockOlder { .. }
+        | StoreError::PastCleanMark { .. },
     ) = error
     {
         // What it had promised is gone with it.

@@ -229,7 +229,7 @@ pub enum Row {
     RecordDamaged,
     /// A segment that held flushed records is gone or has lost its header.
     SegmentLost,
-    /// The log goes on behind the clean mark, which is cleared before the first append: the superblock is older than the log.
+    /// Whole records lie beyond the clean mark, which is cleared before the first of them is written: the superblock is older than the log, whatever else is amiss there.
     PastCleanMark,
     /// The log ends at its clean mark.
     CleanEnd,

@@ -54,6 +54,15 @@ const ANY: Condition = Condition::Found(&[
     Found::BadSegmentHeader,
 ]);
 
+const PAST: Condition = Condition::Found(&[
+    Found::Blank,
+    Found::Leftover,
+    Found::Begun,
+    Found::NoSegment,
+    Found::BadSegmentHeader,
+    Found::WrongChain,
+]);
+
 /// The decision table. A row's label is its number here, from 1.
 pub(super) const TABLE: [Rule; 26] = {
     use Condition::{
@@ -104,13 +113,13 @@ pub(super) const TABLE: [Rule; 26] = {
         ),
         rule(Row::ForeignSegment, &[Log, Stop(&[Found::ForeignSegment])]),
         rule(Row::LaterVersion, &[Log, Stop(&[Found::LaterRecord])]),
-        rule(Row::ChainBroken, &[Log, Stop(&[Found::WrongChain])]),
+        rule(Row::ChainBroken, &[Log, Stop(&[Found::WrongChain]), BeyondMark(false)]),
         rule(Row::HistoryGap, &[Log, Stop(&[Found::NoEpoch])]),
         rule(Row::HistoryLost, &[Log, Stop(&[Found::NoEpochs]), Flushed(true)]),
         rule(Row::NeverLed, &[Log, Stop(&[Found::NoEpochs]), Flushed(false)]),
-        rule(Row::RecordDamaged, &[Log, RECORD, Flushed(true)]),
-        rule(Row::SegmentLost, &[Log, SEGMENT, Flushed(true)]),
-        rule(Row::PastCleanMark, &[Log, ANY, Flushed(false), BeyondMark(true)]),
+        rule(Row::RecordDamaged, &[Log, RECORD, Flushed(true), BeyondMark(false)]),
+        rule(Row::SegmentLost, &[Log, SEGMENT, Flushed(true), BeyondMark(false)]),
+        rule(Row::PastCleanMark, &[Log, PAST, BeyondMark(true)]),
         rule(Row::CleanEnd, &[Log, ANY, Flushed(false), Marked(true), BeyondMark(false), Missed(false)]),
         rule(
             Row::EndBlank,

@@ -10,7 +10,7 @@
 //! Invariants:
 //!
 //! * nothing is changed in the log before what was there is durable in the quarantine, with a note that says what it is (kind 3);
-//! * a superblock that is older than the log is written anew by an order alone that names the log's newest epoch, and a member's never;
+//! * a superblock that is older than the log is written anew by an order alone that names the log's newest epoch, or where that is the same the log's tail, and a member's never;
 //! * nothing that was on the medium is given up but by an order that names its range;
 //! * a crash at any call leaves the log as it was, or repaired, or in between with `orders.begun` in the quarantine, from which the next repair goes on to the same end,
 //!   but where the log was opened or cut meanwhile: orders from before are void then.
@@ -40,10 +40,11 @@ use crate::folder;
 use crate::image::{Forgiving, Unreadable};
 use crate::names;
 use crate::newer;
-use crate::open::{BadHeader, OpenError, destroy_torn, older_remedy};
+use crate::open::{BadHeader, OpenError, destroy_torn, older_remedy, past_remedy, rewrite_in_place};
 use crate::open_cut::{OpenCutError, cut_closed};
 use crate::open_damaged::is_mendable;
 use crate::options::{Options, UnsafeFilesystem};
+use crate::past;
 use crate::scrub::{Damage, mend_header};
 use crate::store::Store;
 use crate::superblock;
@@ -57,6 +58,8 @@ pub struct RepairOrders {
     pub give_up: Vec<Range<Lsn>>,
     /// Of a lone log whose superblock is older than the log: make its history from the records, whose newest epoch, as a repair has named it, is this.
     pub accept_epoch: Option<Epoch>,
+    /// Of a lone log that has gone on behind its clean mark, so that its superblock is older than it: keep what lies there as the log's end, which, as a repair has named it, is here.
+    pub accept_tail: Option<Lsn>,
     /// See [`UnsafeFilesystem`].
     pub unsafe_filesystem: UnsafeFilesystem,
     /// What time it is, in seconds since 1970, for the note.
@@ -81,6 +84,15 @@ pub enum Finding {
         lsn: Lsn,
         /// The newest epoch of the log's records, which an order has to name.
         newest: Epoch,
+    },
+    /// The superblock is older than the log: whole records lie behind the place where it says that the log was closed. Everything else is looked at as if it had no clean mark.
+    PastCleanMark {
+        /// Where the log was closed, by its word.
+        clean: Lsn,
+        /// Where the first whole record behind that starts.
+        lsn: Lsn,
+        /// Where the whole records end, which an order has to name.
+        tail: Lsn,
     },
     /// A segment's header is damaged; everything in it is known, so it is written again.
     SegmentHeader {
@@ -160,6 +172,7 @@ impl Repaired {
             Finding::Interrupted
             | Finding::SuperblockCopy { .. }
             | Finding::SuperblockOlder { .. }
+            | Finding::PastCleanMark { .. }
             | Finding::SegmentHeader { .. }
             | Finding::Misfit { .. }
             | Finding::Unreadable { .. }
@@ -205,6 +218,27 @@ pub enum RepairError {
     NotNewest {
         /// The epoch ordered.
         epoch: Epoch,
+    },
+    /// The log has gone on behind the place where its superblock says that it was closed, and no order names the log's tail. Put back the superblock that belongs to the log. Of a lone log what lies
+    /// there is kept as its end where the order names that; a member's promise nobody else has: a new member with an empty folder takes its place. Nothing was changed.
+    #[error(
+        "the superblock is older than the log: it says that the log was closed at LSN {clean}, and the log has whole records up to LSN {tail}; {}", past_remedy(*holder)
+    )]
+    PastCleanMark {
+        /// Where the log was closed, by the superblock's word.
+        clean: Lsn,
+        /// Where its whole records end.
+        tail: Lsn,
+        /// Whose log it is.
+        holder: Holder,
+    },
+    /// The tail to be accepted is not where the log's whole records end: a dry run names that. Nothing was changed.
+    #[error(
+        "LSN {tail} was to be accepted as the log's tail, and is not where its whole records end: a dry run names that"
+    )]
+    NotTail {
+        /// The LSN ordered.
+        tail: Lsn,
     },
     /// Too much is damaged to be listed: salvage what is readable.
     #[error("more than {ranges} ranges are damaged: salvage what is readable")]
@@ -302,6 +336,8 @@ impl<D: Disk> Store<D> {
 struct Plan {
     /// The superblock that the log needs, where the one that is there is older: all else is planned under it.
     accepted: Option<Superblock>,
+    /// Where the clean mark is that the log has gone on behind, and where that ends: why it is older then.
+    past: Option<(Lsn, Lsn)>,
     copies: Vec<usize>,
     headers: BTreeSet<u64>,
     /// By the LSN in their names, with their lengths.
@@ -313,7 +349,8 @@ struct Plan {
 fn look<D: Disk>(disk: &D, quarantine: &Option<D>) -> Result<(Repaired, Plan), RepairError> {
     let Identified { now, geometry, copies, live, .. } = identify_forgiving(disk, Access::Read)?;
     let listing = folder::list(disk)?;
-    let accepted = newer::accepted(disk, &now, geometry, &listing)??;
+    let older = newer::accepted(disk, &now, geometry, &listing)??;
+    let past = if older.is_none() { past::accepted(disk, &now, geometry, &listing)? } else { None };
     let file_at = |base: Lsn| disk.path().join(names::segment_at(base));
     let mut findings = Vec::new();
     if let Some(quarantine) = quarantine
@@ -323,11 +360,17 @@ fn look<D: Disk>(disk: &D, quarantine: &Option<D>) -> Result<(Repaired, Plan), R
     }
     let copies = copies.to_mend(&now);
     findings.extend(copies.iter().map(|copy| Finding::SuperblockCopy { copy: *copy }));
-    findings.extend(accepted.as_ref().map(|accepted| {
+    findings.extend(older.as_ref().map(|accepted| {
         let lsn = accepted.history.entries().iter().find(|entry| entry.epoch > now.promised);
         let lsn = lsn.expect("what is accepted is above the promise").start;
         Finding::SuperblockOlder { promised: now.promised, lsn, newest: accepted.promised }
     }));
+    findings.extend(past.as_ref().map(|past| {
+        let past::Accepted { clean, first, tail, .. } = *past;
+        Finding::PastCleanMark { clean, lsn: first, tail }
+    }));
+    let ends = past.as_ref().map(|past| (past.clean, past.tail));
+    let accepted = older.or(past.map(|past| past.superblock));
     let now = accepted.clone().unwrap_or(now);
     let live = live.flushed(&now.history);
     findings.extend(listing.no_files.iter().map(|base| Finding::NoFile { file: file_at(*base) }));
@@ -386,7 +429,7 @@ fn look<D: Disk>(disk: &D, quarantine: &Option<D>) -> Result<(Repaired, Plan), R
         left,
         quarantined: Vec::new(),
     };
-    Ok((repaired, Plan { accepted, copies, headers, misfits, unreadable, survey }))
+    Ok((repaired, Plan { accepted, past: ends, copies, headers, misfits, unreadable, survey }))
 }
 
 /// The parts of a range in one segment each.
@@ -427,6 +470,10 @@ fn repair_locked<D: Disk>(
     {
         return Err(RepairError::NotNewest { epoch });
     }
+    let tail = plan.past.map_or(repaired.tail, |(_, tail)| tail);
+    if let Some(tail) = orders.accept_tail.filter(|accepted| *accepted != tail) {
+        return Err(RepairError::NotTail { tail });
+    }
     let is_member = repaired.holder == Holder::Member;
     if is_member && !orders.give_up.is_empty() {
         return Err(RepairError::Member);
@@ -444,10 +491,16 @@ fn repair_locked<D: Disk>(
     }
     if let Some(accepted) = plan.accepted.take() {
         let (promised, newest, holder) = (now.promised, accepted.promised, repaired.holder);
-        if holder == Holder::Member || orders.accept_epoch != Some(newest) {
-            return Err(RepairError::SuperblockOlder { promised, newest, holder });
+        match plan.past {
+            None if is_member || orders.accept_epoch != Some(newest) => {
+                return Err(RepairError::SuperblockOlder { promised, newest, holder });
+            }
+            Some((clean, tail)) if is_member || orders.accept_tail != Some(tail) => {
+                return Err(RepairError::PastCleanMark { clean, tail, holder });
+            }
+            None | Some(_) => {}
         }
-        let quarantined = accept(disk, quarantine, orders, &accepted)?;
+        let quarantined = accept(disk, quarantine, orders, &accepted, &plan.unreadable)?;
         let after = repair_locked(disk, quarantine, orders)?;
         let findings = repaired.findings;
         let quarantined = quarantined.into_iter().chain(after.quarantined).collect();
@@ -485,18 +538,30 @@ fn accept<D: Disk>(
     quarantine: QuarantinePlace<'_, D>,
     orders: &RepairOrders,
     accepted: &Superblock,
+    unreadable: &[Range<Lsn>],
 ) -> Result<Vec<String>, RepairError> {
-    let Identified { now, file, copies, .. } = identify_forgiving(disk, Access::ReadWrite)?;
+    let Identified { now, geometry, file, copies, .. } = identify_forgiving(disk, Access::ReadWrite)?;
     let folder = quarantine(Make::IfAbsent)?.expect("a folder that was to be made is there");
     let mut kept = Quarantine::new(disk, folder, orders.at_s)?;
     for copy in [0, superblock::COPY_BYTES] {
-        let why = "a superblock older than the log, before its history was made from the log's records";
+        let why = "a superblock older than the log, before it was made to fit the log's records";
         kept.range(names::SUPERBLOCK, copy, superblock::COPY_BYTES, None, why)?;
     }
     let quarantined = kept.begin(&Fill::new(now.log_id, now.generation))?;
     // The first copy touched is never the only whole one.
     for copy in copies.to_mend(&now) {
         superblock::mend_whole(disk, &file, copy, &now.encode()?)?;
+    }
+    // What it comes to vouch for may not have reached the medium.
+    let mut from = now.persisted;
+    for range in
+        unreadable.iter().filter(|range| range.end > now.persisted && range.start < accepted.persisted)
+    {
+        rewrite_in_place(disk, geometry, from, range.start.max(from))?;
+        from = range.end;
+    }
+    if from < accepted.persisted {
+        rewrite_in_place(disk, geometry, from, accepted.persisted)?;
     }
     superblock::write_both(disk, &file, &accepted.encode()?)?;
     kept.done()?;

@@ -11,6 +11,7 @@ mod medium;
 mod newer;
 mod open_cut;
 mod pace;
+mod past;
 mod repair;
 pub(crate) mod testlog;
 mod trimming;

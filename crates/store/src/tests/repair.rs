@@ -446,6 +446,7 @@ fn kind_7_what_the_medium_does_not_give_is_named_and_given_up_by_order_and_the_r
             | Finding::Foreign { .. }
             | Finding::Torn { .. }
             | Finding::SuperblockOlder { .. }
+            | Finding::PastCleanMark { .. }
             | Finding::Damaged(_) => false,
         });
         assert!(is_named, "{what}: {found:?}");

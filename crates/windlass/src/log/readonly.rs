@@ -391,6 +391,13 @@ fn unusable(error: OpenError, lsn: Lsn) -> ReadError {
             );
             ReadError::Damaged { file, offset, lsn, what }
         }
+        OpenError::PastCleanMark { superblock, clean, file, offset, lsn, .. } => {
+            let what = format!(
+                "a whole record behind LSN {clean}, where by {} the log was closed: that is older than the log",
+                superblock.display()
+            );
+            ReadError::Damaged { file, offset, lsn, what }
+        }
         OpenError::SuperblockMissing { folder } => {
             let what = "the superblock is missing".to_owned();
             ReadError::Damaged { file: folder, offset: 0, lsn, what }
