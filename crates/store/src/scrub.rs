@@ -213,7 +213,7 @@ impl<D: Disk> Store<D> {
     }
 
     /// Damage was found below the persisted mark, in the log of a group's member: nothing from its start on counts as flushed any more. Durable in both copies of the superblock
-    /// before it returns, so that the next opening finds the damage. The segments from there on are open for writing again, with their headers mended.
+    /// before it returns, so that the next opening finds the damage, and that more may have been acknowledged (until [`Store::update`] says how much). The segments from there on are open for writing again, with their headers mended.
     /// Where it was trimmed since in part it begins at the trim point; at or above the persisted mark, or below the trim point, it does nothing: the log was cut or trimmed since, and lacks
     /// nothing there. Answers where it begins.
     ///
@@ -236,7 +236,11 @@ impl<D: Disk> Store<D> {
         mend_header(&self.disk, self.geometry, number, header).map_err(|error| self.fail(error))?;
         // A flush that was asked for before raises it again in memory, and no helper may write that down before the damage is cut off.
         self.hold_mark(|damaged| damaged.push(damage));
+        let flushed = self.persisted().lsn();
         let lowered = self.rewrite(|superblock| {
+            // else nothing would tell the next opening that the log went on, where there is no live mark and the member is killed before its engine has written down
+            // what it may have acknowledged: the damage would be taken for a torn tail, and cut off.
+            superblock.acknowledged = superblock.acknowledged.max(flushed);
             superblock.persisted = superblock.persisted.min(lsn.max(superblock.trimmed));
             superblock.clean = None;
         });

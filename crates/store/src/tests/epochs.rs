@@ -11,10 +11,10 @@ use crate::{Inspection, OpenError, OpenTrimError, Opened, Store};
 /// So many times a process appends something and is killed until the log has no room for another epoch.
 const KILLS: usize = 8;
 /// Where the log begins.
-const BEGIN: Lsn = Lsn(SEGMENT_BYTES_MIN + 4096);
+pub(super) const BEGIN: Lsn = Lsn(SEGMENT_BYTES_MIN + 4096);
 
 /// A log that does not open any more, and where its records start. All but the last of its epochs are of before the place where it begins.
-fn full() -> (TestDisk, Vec<Lsn>) {
+pub(super) fn full() -> (TestDisk, Vec<Lsn>) {
     let mut disk = TestDisk::new();
     let log = TestLog::create(disk.clone()).unwrap();
     log.handoff.retire();

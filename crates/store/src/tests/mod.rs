@@ -4,6 +4,7 @@ mod ahead;
 mod crash;
 mod decision;
 mod epochs;
+mod killed;
 mod kinds;
 mod live;
 mod making;

@@ -54,6 +54,12 @@ impl Case {
     }
 }
 
+/// A log with the superblock from before its newest epoch, all its payloads, and that epoch.
+pub(super) fn put_back_and_all(before: usize, after: usize) -> (TestDisk, Vec<Vec<u8>>, Epoch) {
+    let case = case(before, after);
+    (case.put_back(), case.all, Epoch::new(2, MemberId(0)))
+}
+
 /// Both copies of the superblock's file, changed.
 fn change(file: &mut [u8], change: impl Fn(&mut Superblock)) {
     let mut superblock = Superblock::decode(&file[..COPY]).unwrap();

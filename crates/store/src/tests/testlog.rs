@@ -62,7 +62,7 @@ impl<D: Disk> TestLog<D> {
         Ok(TestLog::over(store, opened))
     }
 
-    fn over(store: Store<D>, opened: Opened) -> Result<TestLog<D>, PrepareError> {
+    pub(crate) fn over(store: Store<D>, opened: Opened) -> Result<TestLog<D>, PrepareError> {
         let store = Arc::new(store);
         store.begin()?;
         let epoch = opened.epoch.expect("a lone log has an epoch");
