@@ -231,6 +231,8 @@ pub(crate) struct Watch {
     /// How many committers wait, readable without the queue's lock.
     waiting: AtomicUsize,
     queue: Mutex<Queue>,
+    /// Up to where threads have asked a driver to move it.
+    asked: AtomicU64,
     /// Threads that wait for what a driver moves.
     crowd: Crowd,
     stopped: OnceLock<Stopped>,
@@ -317,6 +319,7 @@ impl Watch {
             value: AtomicU64::new(at.0),
             waiting: AtomicUsize::new(0),
             queue: Mutex::default(),
+            asked: AtomicU64::new(0),
             crowd: Crowd::default(),
             stopped: OnceLock::new(),
         }
@@ -335,6 +338,17 @@ impl Watch {
     /// How many wait.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed) + self.crowd.threads()
+    }
+
+    /// A thread is about to have a driver move the watermark to `end`, or to wait until it has.
+    pub(crate) fn ask(&self, end: Lsn) {
+        self.asked.fetch_max(end.0, Ordering::SeqCst);
+    }
+
+    /// Whether somebody waits whom the watermark does not cover. Other than [`Watch::waiting`] it counts threads that have asked and do not sleep yet, and none that are
+    /// covered and have not run since.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.asked.load(Ordering::SeqCst) > self.value().0 || self.waiting.load(Ordering::Relaxed) > 0
     }
 
     /// The drain has passed everything below `to`: who waits for it is told together.
@@ -601,6 +615,23 @@ mod tests {
             assert_eq!(answer, if n <= 6 { Ok(()) } else { Err(CommitError::Closed { end }) });
         }
         assert_eq!(watch.waiting(), 0);
+    }
+
+    /// One that is covered and has not run since would keep the pump from standing by for it; one that has asked and does not sleep yet would be left
+    /// alone with what it asked for.
+    #[test]
+    fn who_has_asked_is_waited_for_until_the_watermark_covers_it_asleep_or_not() {
+        let watch = Watch::new(Lsn(8));
+        assert!(!watch.is_waited_for());
+        watch.ask(Lsn(16));
+        watch.ask(Lsn(8));
+        assert!(watch.is_waited_for() && watch.waiting() == 0);
+        watch.advance(Lsn(16)).wake();
+        assert!(!watch.is_waited_for());
+        let ticket = watch.register(Lsn(24), None, Waker::noop(), Who::Future);
+        assert!(watch.is_waited_for());
+        watch.cancel(ticket.unwrap());
+        assert!(!watch.is_waited_for());
     }
 
     struct Counted(AtomicU32);

@@ -108,11 +108,11 @@ where
         self.engine.members().iter().map(|entry| entry.id).collect()
     }
 
-    /// Whether anybody waits for a commit.
+    /// Whether anybody waits for a commit that is not answered yet.
     pub(crate) fn has_committers(&self) -> bool {
         self.lead.as_ref().is_some_and(|lead| {
             let marks = &lead.tenure.watermarks;
-            [&marks.persisted, &marks.replicated, &marks.durable].iter().any(|watch| watch.waiting() > 0)
+            [&marks.persisted, &marks.replicated, &marks.durable].iter().any(|watch| watch.is_waited_for())
         })
     }
 

@@ -332,6 +332,7 @@ impl Log {
         let watch = self.shared.watch_for(&self.tenure, end, level)?;
         if let Some(port) = self.shared.port().filter(|_| level != Level::Buffered && watch.value() < end) {
             let is_done = || watch.answer(end).is_some();
+            watch.ask(end);
             let stepped = port.want_and_step(end, level, &is_done);
             if !stepped && level == Level::Replicated && watch.waiting() == 0 {
                 spin_until(is_done);

@@ -13,7 +13,7 @@
 //! Invariants: the driver is stepped by who holds the lock on it; nobody flushes while holding it; it is left alone for [`RELIEF_LOOK`] at most, and
 //! not at all once somebody was told to wake it.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
@@ -41,6 +41,17 @@ const COMMITTER: Duration = Duration::from_millis(2);
 /// Looks without a flush after which the relief sleeps.
 const LOOKS_IDLE: u32 = 8;
 
+/// No committer has asked.
+const NOBODY: usize = 0;
+/// More than one have.
+const MANY: usize = 1;
+
+/// This thread, as no other one that lives is called.
+fn me() -> usize {
+    thread_local!(static HERE: u64 = const { 0 });
+    HERE.with(|here| std::ptr::from_ref(here).addr())
+}
+
 /// See the module.
 pub(super) struct Helm<F: Fabric, C, N> {
     driver: Mutex<Option<Steered<F, C, N>>>,
@@ -55,8 +66,8 @@ pub(super) struct Helm<F: Fabric, C, N> {
     woken: AtomicBool,
     /// The pump stands by, and nobody else steps.
     is_alone: AtomicBool,
-    /// A committer would have stepped.
-    is_asked: AtomicBool,
+    /// Who would have stepped since the pump last looked: [`NOBODY`], one committer's [`me`], or [`MANY`].
+    asker: AtomicUsize,
     /// The pump is in a flush.
     is_away: AtomicBool,
     errands: AtomicU64,
@@ -85,7 +96,7 @@ where
             turns: AtomicU64::new(0),
             woken: AtomicBool::new(false),
             is_alone: AtomicBool::new(false),
-            is_asked: AtomicBool::new(false),
+            asker: AtomicUsize::new(NOBODY),
             is_away: AtomicBool::new(false),
             errands: AtomicU64::new(0),
             relief_watches: AtomicBool::new(false),
@@ -152,11 +163,21 @@ where
 
     // ---- the pump ------------------------------------------------------------------------------------------------
 
-    /// Whether the pump should stand by: a committer would step, and nobody else waits.
+    /// Whether the pump should stand by: one committer would step, and nobody waits. For many the pump posts what all of them have appended.
     pub(super) fn may_stand_by(&self, driver: &Steered<F, C, N>) -> bool {
-        self.is_shared && self.is_asked.load(Ordering::Relaxed) && !driver.has_committers() && {
-            self.is_asked.store(false, Ordering::Relaxed);
-            true
+        if !self.is_shared || self.asker.load(Ordering::SeqCst) == NOBODY || driver.has_committers() {
+            return false;
+        }
+        self.asker.swap(NOBODY, Ordering::SeqCst) != MANY
+    }
+
+    /// This committer would step next time.
+    fn ask(&self) {
+        let me = me();
+        if let Err(asker) = self.asker.compare_exchange(NOBODY, me, Ordering::SeqCst, Ordering::SeqCst)
+            && asker != me
+        {
+            self.asker.store(MANY, Ordering::SeqCst);
         }
     }
 
@@ -262,7 +283,7 @@ where
             return false;
         }
         let Ok(mut seat) = self.driver.try_lock() else {
-            self.is_asked.store(true, Ordering::Relaxed);
+            self.ask();
             return false;
         };
         self.is_alone.store(false, Ordering::SeqCst);
@@ -292,7 +313,7 @@ where
             }
         }
         drop(seat);
-        self.is_asked.store(true, Ordering::Relaxed);
+        self.ask();
         self.is_alone.store(true, Ordering::SeqCst);
         if leaves_work || self.woken.load(Ordering::SeqCst) {
             self.woken();

@@ -133,6 +133,15 @@ fn a_committer_steps_where_nobody_does_and_asks_to_where_somebody_does() {
     assert_eq!(turns(&helm), before);
     assert!(helm.may_stand_by(seat.as_ref().unwrap()));
     assert!(!helm.may_stand_by(seat.as_ref().unwrap()));
+
+    // As often as it likes, but as the only one: what several append is posted together.
+    let by_another = || std::thread::scope(|scope| scope.spawn(|| helm.step_until(&|| true)).join().unwrap());
+    assert!(!helm.step_until(&|| true) && !helm.step_until(&|| true));
+    assert!(helm.may_stand_by(seat.as_ref().unwrap()));
+    assert!(!helm.step_until(&|| true) && !by_another());
+    assert!(!helm.may_stand_by(seat.as_ref().unwrap()));
+    assert!(!helm.step_until(&|| true));
+    assert!(helm.may_stand_by(seat.as_ref().unwrap()));
     drop(seat);
 
     // Nobody does: it takes turns until it is done, and bounds how long it does another's work.
