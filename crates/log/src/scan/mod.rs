@@ -24,6 +24,9 @@ use crate::{Chain, Epoch, HEADER_BYTES, Lsn, RECORD_ALIGN, SEGMENT_START_BYTES};
 /// The longest record that a flat scan keeps whole.
 const FLAT_BYTES: u64 = 64 << 10;
 
+/// So many zeros at once are passed over where the next record is looked for.
+const ZEROS_BYTES: usize = 512;
+
 /// A record that was found whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Record<'s> {
@@ -722,19 +725,31 @@ impl Scan {
             let bytes = (segment_end.0 - at.0).min(FLAT_BYTES);
             self.fill_at(image, at, bytes)?;
             let Scan { buffer, span, shape, salt, .. } = self;
-            for word in buffer.bytes[..index(bytes)].chunks_exact(8) {
-                let found = u64_at(word, 0).unwrap_or(0);
-                if found != 0 {
-                    renew(span, shape, *salt, at);
-                    if span.is_some_and(|span| span.key.publish_word(at) == found) {
-                        return Ok((segment_end.0 - at.0 >= HEADER_BYTES).then_some(at));
-                    }
+            for block in buffer.bytes[..index(bytes)].chunks(ZEROS_BYTES) {
+                // Most of what is behind a log's end nobody ever wrote.
+                if is_zero(block) {
+                    at = Lsn(at.0 + length(block.len()));
+                    continue;
                 }
-                at = Lsn(at.0 + RECORD_ALIGN);
+                for word in block.chunks_exact(8) {
+                    let found = u64_at(word, 0).unwrap_or(0);
+                    if found != 0 {
+                        renew(span, shape, *salt, at);
+                        if span.is_some_and(|span| span.key.publish_word(at) == found) {
+                            return Ok((segment_end.0 - at.0 >= HEADER_BYTES).then_some(at));
+                        }
+                    }
+                    at = Lsn(at.0 + RECORD_ALIGN);
+                }
             }
         }
         Ok(None)
     }
+}
+
+/// Whether there is nothing but zeros. Without a way out before the end, so that it becomes vector instructions.
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.iter().fold(0, |all, byte| all | byte) == 0
 }
 
 #[cold]

@@ -313,3 +313,27 @@ fn messages_name_the_place_and_what_is_there() {
     let (_, stop) = read(&log, GENESIS);
     assert!(matches!(stop.reason, StopReason::SegmentForeign { segment: 0, .. }), "{}", stop.reason);
 }
+
+#[test]
+fn a_record_behind_zeros_is_found_wherever_it_stands() {
+    let log = Log::new(1);
+    let from = Lsn(20_000);
+    let key = Salt::new(LOG).key(epoch(1));
+    let end = S - HEADER_BYTES;
+    let near_end = (end - 1200..=end).step_by(8).map(Lsn);
+    for at in (from.0..from.0 + 1200).step_by(8).map(Lsn).chain(near_end) {
+        let header = RecordHeader {
+            lsn: at,
+            epoch: epoch(1),
+            kind: RecordKind::Data,
+            lag: crate::Lag(0),
+            payload_bytes: 0,
+            payload_checksum: key.salt().payload_checksum(at, b""),
+        };
+        let (memory, offset) = log.place(at);
+        memory.copy_in(offset, &header.encode(&key));
+        let mut scan = Scan::new(log.shape.clone(), from, None).flat();
+        assert_eq!(scan.resync(&mut log.image(), 1).unwrap(), Some(at));
+        memory.zero(offset, HEADER_BYTES);
+    }
+}
