@@ -19,8 +19,13 @@
 #[path = "../../crates/engine/tests/world/mod.rs"]
 mod world;
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
 use world::Setting;
-use world::explore::{Violation, Walked, walk};
+use world::explore::Violation;
+use world::explore::walk::{Beginning, Walked, walk};
 
 /// The most bytes of one input that count.
 const BYTES_MAX: usize = 800;
@@ -30,10 +35,26 @@ pub fn engine_world(data: &[u8]) {
     let _ = walked(data);
 }
 
+thread_local! {
+    /// Where the walks of each kind of world begin.
+    static BEGINNINGS: RefCell<BTreeMap<u8, Rc<Beginning>>> = const { RefCell::new(BTreeMap::new()) };
+}
+
 fn walked(data: &[u8]) -> Walked {
     let Some((how, steps)) = data.split_first() else { return Walked::default() };
+    let how = how & 0x7f;
+    let beginning = BEGINNINGS.with_borrow_mut(|known| {
+        Rc::clone(known.entry(how).or_insert_with(|| Rc::new(Beginning::new(&setting(how)))))
+    });
+    match walk(&beginning, &steps[..steps.len().min(BYTES_MAX)]) {
+        Ok(walked) => walked,
+        Err(Violation { what, trace }) => panic!("{what}\n{:?}\n{trace}", setting(how)),
+    }
+}
+
+fn setting(how: u8) -> Setting {
     let has = |bit: u8| how & (1 << bit) != 0;
-    let setting = Setting {
+    Setting {
         members: if has(0) { 5 } else { 3 },
         replicated: has(1),
         flush_apart: has(2),
@@ -44,10 +65,6 @@ fn walked(data: &[u8]) -> Walked {
         // At `Replicated` a loss of power may be more than the level survives.
         power_losses: if has(1) { 0 } else { u8::MAX },
         ..Setting::wide()
-    };
-    match walk(&setting, &steps[..steps.len().min(BYTES_MAX)]) {
-        Ok(walked) => walked,
-        Err(Violation { what, trace }) => panic!("{what}\n{setting:?}\n{trace}"),
     }
 }
 

@@ -14,7 +14,8 @@ mod scenario;
 mod world;
 
 use world::Setting;
-use world::explore::{Report, Violation, Walked, explore, walk};
+use world::explore::walk::{Beginning, Walked, walk};
+use world::explore::{Report, Violation, explore};
 
 /// All of it, without a violation.
 fn whole(name: &str, setting: Setting) -> Report {
@@ -125,19 +126,22 @@ fn planted_bugs_of_the_engine_are_found() {
     }
 }
 
+/// What a walk's input might be.
+fn choices(seed: u64) -> Vec<u8> {
+    let mut random = seed;
+    let choices = (0..800).map(|_| {
+        random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        (random >> 33) as u8
+    });
+    choices.collect()
+}
+
 #[test]
 fn ways_through_a_wide_world_hold_and_get_somewhere() {
-    let setting = Setting { members: 5, ..Setting::wide() };
+    let beginning = Beginning::new(&Setting { members: 5, ..Setting::wide() });
     let mut total = Walked::default();
     for seed in 0..60_u64 {
-        let mut random = seed;
-        let choices: Vec<u8> = (0..800)
-            .map(|_| {
-                random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-                (random >> 33) as u8
-            })
-            .collect();
-        let walked = match walk(&setting, &choices) {
+        let walked = match walk(&beginning, &choices(seed)) {
             Ok(walked) => walked,
             Err(Violation { what, trace }) => panic!("seed {seed}: {what}\n{trace}"),
         };
@@ -148,6 +152,16 @@ fn ways_through_a_wide_world_hold_and_get_somewhere() {
     }
     println!("{total:?}");
     assert!(total.tenures > 60 && total.deaths > 60 && total.acknowledged > 60, "{total:?}");
+}
+
+#[test]
+fn a_way_to_what_does_not_hold_is_found_and_shown() {
+    let setting = Setting { placed_is_durable: true, from_genesis: true, ..Setting::wide() };
+    let beginning = Beginning::new(&setting);
+    let found = (0..60).find_map(|seed| walk(&beginning, &choices(seed)).err());
+    let Violation { what, trace } = found.expect("a broken commit rule is found");
+    assert!(what.starts_with("I-2"), "{what}");
+    assert!(trace.contains(&format!("# VIOLATION {what}")), "{trace}");
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! Breadth first through every state. What is equal is kept once: members, packets and oracles are numbered by their whole
 //! content, and a step of a member that was made once is not made again. A state is known by 128 bits of a hash.
+//! A single walk (`explore/walk.rs`) keeps nothing that it has left behind.
+
+pub mod walk;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::{Debug, Write};
@@ -11,6 +14,7 @@ use windlass_engine::{Message, Role, Session};
 use windlass_log::MemberId;
 
 use super::Setting;
+use super::image::holds;
 use super::member::{Action, Facts, Member, step};
 use super::oracle::{Oracle, Seen};
 use super::packet::{LANES, Lane, Packet};
@@ -32,13 +36,15 @@ impl Write for TextHash {
 }
 
 /// Numbers values by what they show of themselves: all types here derive `Debug`, so that is all of them.
+#[derive(Clone)]
 struct Numbered<T> {
     /// None where everything gets a number of its own: on a single walk little comes twice.
     known: Option<HashMap<(u64, u64), u32>>,
-    values: Vec<Rc<T>>,
+    /// None: it was taken out.
+    values: Vec<Option<Rc<T>>>,
 }
 
-impl<T: Debug> Numbered<T> {
+impl<T: Clone + Debug> Numbered<T> {
     fn new(merges: bool) -> Numbered<T> {
         Numbered { known: merges.then(HashMap::new), values: Vec::new() }
     }
@@ -46,20 +52,28 @@ impl<T: Debug> Numbered<T> {
     fn number(&mut self, value: T) -> u32 {
         let next = u32::try_from(self.values.len()).expect("fewer than 2^32 different values");
         let Some(known) = &mut self.known else {
-            self.values.push(Rc::new(value));
+            self.values.push(Some(Rc::new(value)));
             return next;
         };
         let mut hash = TextHash::default();
         write!(hash, "{value:?}").expect("a hash takes any text");
         let values = &mut self.values;
         *known.entry((hash.0.finish(), hash.1)).or_insert_with(|| {
-            values.push(Rc::new(value));
+            values.push(Some(Rc::new(value)));
             next
         })
     }
 
-    fn get(&self, number: u32) -> Rc<T> {
-        Rc::clone(&self.values[number as usize])
+    fn get(&self, number: u32) -> &Rc<T> {
+        self.values[number as usize].as_ref().expect("what is behind a walk is not looked at again")
+    }
+
+    /// To be changed: a copy, or on a walk, which never comes back to it, the thing itself.
+    fn take(&mut self, number: u32) -> T {
+        if self.known.is_some() {
+            return T::clone(self.get(number));
+        }
+        Rc::unwrap_or_clone(self.values[number as usize].take().expect("taken once"))
     }
 }
 
@@ -183,6 +197,7 @@ struct Stepped {
     member: u32,
     packets: Vec<(u8, u32)>,
     seen: Option<u32>,
+    acknowledges: bool,
     operations: u8,
     campaigns: bool,
 }
@@ -236,8 +251,11 @@ impl std::fmt::Display for Report {
 /// A property of every state, beside what always must hold.
 pub type Property = fn(&[&Facts]) -> Result<(), String>;
 
+#[derive(Clone)]
 struct Explorer {
     setting: Setting,
+    /// Whether what is equal is one, and what was done once is not done again: not on a walk.
+    merges: bool,
     property: Option<Property>,
     members: Numbered<Member>,
     facts: Vec<Rc<Facts>>,
@@ -316,64 +334,6 @@ pub fn explore(setting: &Setting, property: Option<Property>) -> Report {
     }
 }
 
-/// What a walk came to.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Walked {
-    pub steps: usize,
-    /// Tenures begun, and deaths.
-    pub tenures: u64,
-    pub deaths: u64,
-    /// Records acknowledged at `Durable`.
-    pub acknowledged: usize,
-}
-
-/// One way through a world whose bounds may be wide: two bytes choose what happens next, until there are none. Of what may happen the first byte takes, below
-/// 208, something that is under way, and from there on anything; the second whether the member dies in the midst of it.
-///
-/// # Errors
-///
-/// What does not hold, and the way there.
-pub fn walk(setting: &Setting, choices: &[u8]) -> Result<Walked, Violation> {
-    let mut explorer = Explorer::new(setting, None, false);
-    let root = explorer.root();
-    let mut world = root.clone();
-    let mut events: Vec<Event> = Vec::new();
-    let mut deaths = 0;
-    for choice in choices.chunks_exact(2) {
-        let all = explorer.whole_events(&world);
-        let quiet = all.iter().filter(|event| event.is_quiet()).count();
-        let number = usize::from(choice[0]);
-        let chosen = match number {
-            0..208 if quiet > 0 => all.iter().filter(|event| event.is_quiet()).nth(number % quiet),
-            _ => all.get(number % all.len().max(1)),
-        };
-        let Some(mut event) = chosen.copied() else { break };
-        if choice[1] >= 248
-            && event.may_die()
-            && !setting.store_in_steps
-            && world.spent.crashes < setting.crashes
-        {
-            event.dies_after = Some(choice[1] - 248);
-        }
-        events.push(event);
-        match explorer.happen(&world, event) {
-            Ok(Some(after)) => {
-                deaths += u64::from(
-                    explorer.facts(&world, event.at).is_up && !explorer.facts(&after, event.at).is_up,
-                );
-                world = after;
-            }
-            // It lies beyond the bounds: nothing happens.
-            Ok(None) => {
-                events.pop();
-            }
-            Err(what) => return Err(Violation { trace: explorer.trace(&root, &events), what }),
-        }
-    }
-    let acknowledged = explorer.oracles.get(world.oracle).durable().count();
-    Ok(Walked { steps: events.len(), tenures: explorer.tenures, deaths, acknowledged })
-}
-
 fn fingerprint(world: &World) -> u128 {
     let mut low = WordHash(0x243f_6a88_85a3_08d3);
     let mut high = WordHash(0x1319_8a2e_0370_7344);
@@ -386,6 +346,7 @@ impl Explorer {
     fn new(setting: &Setting, property: Option<Property>, merges: bool) -> Explorer {
         Explorer {
             setting: setting.clone(),
+            merges,
             property,
             members: Numbered::new(merges),
             facts: Vec::new(),
@@ -421,8 +382,8 @@ impl Explorer {
         number
     }
 
-    fn facts(&self, world: &World, at: u8) -> Rc<Facts> {
-        Rc::clone(&self.facts[world.members[usize::from(at)] as usize])
+    fn facts(&self, world: &World, at: u8) -> &Facts {
+        &self.facts[world.members[usize::from(at)] as usize]
     }
 
     /// The first state. Members that have just met are brought there by delivering everything, in one order.
@@ -454,9 +415,8 @@ impl Explorer {
         loop {
             let is_quiet = |event: &Event| {
                 matches!(event.what, What::Deliver { .. } | What::Notice | What::Ordered | What::Free { .. })
-                    && event.dies_after.is_none()
             };
-            let Some(event) = self.events(&world).into_iter().find(is_quiet) else { return world };
+            let Some(event) = self.whole_events(&world).into_iter().find(is_quiet) else { return world };
             world = self.must(&world, event);
         }
     }
@@ -496,7 +456,7 @@ impl Explorer {
             let (from, to) = self.ends(*lane);
             push(to, What::Deliver { lane: *lane });
             let behind = world.packets.iter().filter(|(other, _)| other == lane).skip(1);
-            let is_down = |packet: &u32| matches!(*self.packets.get(*packet), Packet::Down);
+            let is_down = |packet: &u32| matches!(**self.packets.get(*packet), Packet::Down);
             if behind.clone().any(|(_, packet)| is_down(packet)) {
                 push(to, What::DeliverDown { lane: *lane });
             }
@@ -581,14 +541,14 @@ impl Explorer {
                 let (from, _) = self.ends(lane);
                 let mut in_lane =
                     world.packets.iter().filter(|(other, _)| *other == lane).map(|(_, packet)| *packet);
-                let is_down = |packet: &u32| matches!(*self.packets.get(*packet), Packet::Down);
+                let is_down = |packet: &u32| matches!(**self.packets.get(*packet), Packet::Down);
                 let packet = match event.what {
                     What::DeliverDown { .. } => in_lane.find(is_down),
                     _ => in_lane.next(),
                 };
                 let packet = packet.expect("an event of this state");
                 return (
-                    Action::Deliver { from: MemberId(from), packet: (*self.packets.get(packet)).clone() },
+                    Action::Deliver { from: MemberId(from), packet: Rc::clone(self.packets.get(packet)) },
                     packet,
                 );
             }
@@ -614,6 +574,9 @@ impl Explorer {
 
     fn stepped(&mut self, world: &World, event: Event) -> Rc<Step> {
         let number = world.members[usize::from(event.at)];
+        if !self.merges {
+            return Rc::new(self.step(world, event, number));
+        }
         let (operand, what) = match event.what {
             // By content, wherever it stands.
             What::Deliver { lane } | What::DeliverDown { lane } => {
@@ -627,27 +590,32 @@ impl Explorer {
         if let Some(step) = self.steps.get(&key) {
             return Rc::clone(step);
         }
+        let step = Rc::new(self.step(world, event, number));
+        self.steps.insert(key, Rc::clone(&step));
+        step
+    }
+
+    fn step(&mut self, world: &World, event: Event, number: u32) -> Step {
         let (action, _) = self.action(world, event);
-        let member = self.members.get(number);
-        let step = step(&self.setting, &member, &action, event.dies_after, false).map(|outcome| {
+        let member = self.members.take(number);
+        step(&self.setting, member, &action, event.dies_after, false).map(|outcome| {
             let packets = outcome.packets.into_iter();
             let packets = packets.map(|(to, packet)| {
                 let lane = self.lane(event.at, to.0, packet.lane());
                 (lane, self.packets.number(packet))
             });
             let packets = packets.collect();
+            let acknowledges = outcome.seen.iter().any(|seen| matches!(seen, Seen::Acknowledged { .. }));
             let seen = (!outcome.seen.is_empty()).then(|| self.seen.number(outcome.seen));
             Stepped {
                 member: self.member(outcome.member),
                 packets,
                 seen,
+                acknowledges,
                 operations: outcome.operations,
                 campaigns: outcome.campaigns,
             }
-        });
-        let step = Rc::new(step);
-        self.steps.insert(key, Rc::clone(&step));
-        step
+        })
     }
 
     /// The state after the event and what follows from it at once; none if it lies beyond the bounds.
@@ -669,7 +637,7 @@ impl Explorer {
     /// A lane whose head says that a write has landed.
     fn completion(&self, world: &World) -> Option<u8> {
         let is_head = |at: usize| at == 0 || world.packets[at - 1].0 != world.packets[at].0;
-        let is_placed = |at: usize| matches!(*self.packets.get(world.packets[at].1), Packet::Placed { .. });
+        let is_placed = |at: usize| matches!(**self.packets.get(world.packets[at].1), Packet::Placed { .. });
         (0..world.packets.len()).find(|at| is_head(*at) && is_placed(*at)).map(|at| world.packets[at].0)
     }
 
@@ -703,7 +671,7 @@ impl Explorer {
             after.oracle = self.see(after.oracle, seen)?;
         }
         self.forget_stale(&mut after);
-        self.check(&after)?;
+        self.check(world, &after, at, stepped.acknowledges)?;
         Ok(Some(after))
     }
 
@@ -715,18 +683,18 @@ impl Explorer {
         for (lane, number) in std::mem::take(&mut world.packets) {
             let (from, to) = self.ends(lane);
             let (sender, receiver) = (self.facts(world, from), self.facts(world, to));
-            let packet = self.packets.get(number);
+            let packet = &**self.packets.get(number);
             let is_of = |facts: &Facts, peer: u8, session: Session| {
                 facts.connections.get(&MemberId(peer)) == Some(&session)
             };
-            let is_stale = match &*packet {
+            let is_stale = match packet {
                 Packet::Keys { session, .. }
                 | Packet::Placed { session, .. }
                 | Packet::Refused { session }
-                | Packet::Message(Message::Adopted { session, .. }) => !is_of(&receiver, from, *session),
-                Packet::Acknowledgement(acknowledgement) => !is_of(&receiver, from, acknowledgement.session),
+                | Packet::Message(Message::Adopted { session, .. }) => !is_of(receiver, from, *session),
+                Packet::Acknowledgement(acknowledgement) => !is_of(receiver, from, acknowledgement.session),
                 Packet::Write { session, .. } if receiver.window != Some(*session) => {
-                    if is_of(&sender, to, *session) {
+                    if is_of(sender, to, *session) {
                         refused.push((
                             self.lane(to, from, Lane::Completions),
                             Packet::Refused { session: *session },
@@ -769,7 +737,7 @@ impl Explorer {
                     .position(|(other, _)| *other == lane)
                     .expect("an event of this state");
                 let (_, packet) = world.packets.remove(at);
-                if matches!(*self.packets.get(packet), Packet::Up { .. }) {
+                if matches!(**self.packets.get(packet), Packet::Up { .. }) {
                     let (from, to) = self.ends(lane);
                     world.stale &= !(1 << (to * self.count() + from));
                 }
@@ -779,7 +747,7 @@ impl Explorer {
                 let packets = &self.packets;
                 world.packets.retain(|(other, packet)| {
                     let is_before = *other == lane && !is_over;
-                    is_over |= is_before && matches!(*packets.get(*packet), Packet::Down);
+                    is_over |= is_before && matches!(**packets.get(*packet), Packet::Down);
                     !is_before
                 });
             }
@@ -809,10 +777,10 @@ impl Explorer {
     /// Puts a packet on its way, where there is one.
     fn send(&mut self, world: &mut World, lane: u8, packet: u32) {
         let (from, to) = self.ends(lane);
-        let value = self.packets.get(packet);
+        let value = &**self.packets.get(packet);
         if self.facts(world, to).is_up {
             let is_stale = world.stale & (1 << (from * self.count() + to)) != 0;
-            if value.lane() == Lane::Control && is_stale && !matches!(*value, Packet::Up { .. }) {
+            if value.lane() == Lane::Control && is_stale && !matches!(value, Packet::Up { .. }) {
                 return;
             }
             let behind = world.packets.partition_point(|(other, _)| *other <= lane);
@@ -866,28 +834,43 @@ impl Explorer {
         if let Some(known) = self.sights.get(&(oracle, seen)) {
             return known.clone();
         }
-        let list = self.seen.get(seen);
-        let mut after = (*self.oracles.get(oracle)).clone();
+        let list = Rc::clone(self.seen.get(seen));
+        let mut after = self.oracles.take(oracle);
         let result = list.iter().try_for_each(|seen| after.see(seen)).map(|()| self.oracles.number(after));
         self.tenures += list.iter().filter(|seen| matches!(seen, Seen::Tenure { .. })).count() as u64;
-        self.sights.insert((oracle, seen), result.clone());
+        if self.merges {
+            self.sights.insert((oracle, seen), result.clone());
+        }
         result
     }
 
-    /// What holds in every state.
-    fn check(&self, world: &World) -> Result<(), String> {
+    /// What holds in every state. It held in the one before, and since then this member alone has taken a step: where that lost none of its records, and nothing
+    /// more was acknowledged, as many hold each as did.
+    fn check(&self, before: &World, after: &World, at: usize, acknowledges: bool) -> Result<(), String> {
+        let facts_of = |world: &World| &*self.facts[world.members[at] as usize];
+        let (was, is) = (facts_of(before), facts_of(after));
+        if acknowledges || !is.on_disk.starts_with(&was.on_disk) || !is.in_memory.starts_with(&was.in_memory)
+        {
+            self.check_all(after)?;
+        }
+        let Some(property) = self.property else { return Ok(()) };
+        let facts: Vec<&Facts> = after.members.iter().map(|member| &*self.facts[*member as usize]).collect();
+        property(&facts)
+    }
+
+    fn check_all(&self, world: &World) -> Result<(), String> {
         let facts: Vec<&Facts> = world.members.iter().map(|member| &*self.facts[*member as usize]).collect();
         let quorum = facts.len() / 2 + 1;
         let oracle = self.oracles.get(world.oracle);
         for record in oracle.durable() {
-            let holders = facts.iter().filter(|facts| facts.on_disk.contains(record)).count();
+            let holders = facts.iter().filter(|facts| holds(&facts.on_disk, record)).count();
             if holders < quorum {
                 return Err(format!("I-2: {record:?} is acknowledged as durable, and on {holders} media"));
             }
         }
         if world.spent.power_losses == 0 {
             for record in oracle.replicated() {
-                let holders = facts.iter().filter(|facts| facts.in_memory.contains(record)).count();
+                let holders = facts.iter().filter(|facts| holds(&facts.in_memory, record)).count();
                 if holders < quorum {
                     return Err(format!(
                         "I-2: {record:?} is acknowledged as replicated, and held by {holders}"
@@ -895,7 +878,7 @@ impl Explorer {
                 }
             }
         }
-        self.property.map_or(Ok(()), |property| property(&facts))
+        Ok(())
     }
 
     // ---- a counterexample ------------------------------------------------------------------------------------------
@@ -942,7 +925,7 @@ impl Explorer {
             return;
         }
         let (action, _) = self.action(world, event);
-        match step(&self.setting, &members[usize::from(at)], &action, event.dies_after, true) {
+        match step(&self.setting, members[usize::from(at)].clone(), &action, event.dies_after, true) {
             Ok(outcome) => {
                 outcome.lines.iter().for_each(|line| *text += &format!("{line}\n"));
                 members[usize::from(at)] = outcome.member;

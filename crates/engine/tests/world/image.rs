@@ -35,6 +35,12 @@ fn put(records: &mut Vec<Record>, record: Record) {
     records.insert(at, record);
 }
 
+/// Whether `records`, sorted by start, hold this one.
+pub fn holds(records: &[Record], record: &Record) -> bool {
+    let at = records.partition_point(|other| other.start < record.start);
+    records.get(at) == Some(record)
+}
+
 /// The records that are valid from `from` on, each in the epoch that the history assigns to it.
 fn valid<'a>(
     records: &'a [Record],
@@ -42,9 +48,10 @@ fn valid<'a>(
     history: &'a EpochHistory,
 ) -> impl Iterator<Item = Record> + 'a {
     let mut at = from;
+    let mut rest = records[records.partition_point(|record| record.start < from)..].iter();
     std::iter::from_fn(move || {
-        let found = records.iter().find(|record| record.start == at)?;
-        let is_valid = history.epoch_at(at) == Some(found.epoch);
+        let found = rest.find(|record| record.start >= at)?;
+        let is_valid = found.start == at && history.epoch_at(at) == Some(found.epoch);
         at = found.end;
         is_valid.then_some(*found)
     })
@@ -75,18 +82,25 @@ impl Image {
 
     pub fn flush(&mut self, to: Lsn) {
         for record in self.memory.iter().filter(|record| record.start < to) {
-            put(&mut self.disk, *record);
+            if !holds(&self.disk, record) {
+                put(&mut self.disk, *record);
+            }
         }
     }
 
     /// What a loss of power may take.
-    pub fn dirty(&self) -> Vec<Record> {
-        self.memory.iter().copied().filter(|record| !self.disk.contains(record)).collect()
+    pub fn dirty(&self) -> impl Iterator<Item = Record> {
+        let mut disk = self.disk.iter().peekable();
+        self.memory.iter().copied().filter(move |record| {
+            while disk.next_if(|other| other.start < record.start).is_some() {}
+            disk.peek() != Some(&record)
+        })
     }
 
     /// Of the dirty records those in `kept` (bit by bit, in order) have reached the medium; all else is as it was.
     pub fn lose_power(&mut self, kept: u8) {
-        for (bit, record) in self.dirty().into_iter().enumerate() {
+        let dirty: Vec<Record> = self.dirty().collect();
+        for (bit, record) in dirty.into_iter().enumerate() {
             if kept & (1 << bit) != 0 {
                 put(&mut self.disk, record);
             }

@@ -2,6 +2,7 @@
 //! on this member and on what arrives alone; what it does elsewhere is a packet.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
 
 use windlass_engine::{
     Command, Config, Configuration, DurableState, Engine, Identity, Input, Limits, LsnRange, Message, Notice,
@@ -21,7 +22,7 @@ pub enum Action {
     /// The head of a lane arrives.
     Deliver {
         from: MemberId,
-        packet: Packet,
+        packet: Rc<Packet>,
     },
     /// The pump looks at the oldest notice that has landed.
     Notice,
@@ -212,7 +213,7 @@ impl Member {
             fetching: self.fetching.as_ref().map(|fetching| fetching.session),
             connections: self.connections.clone(),
             window: self.window.map(|(session, _)| session),
-            dirty: self.image.dirty().len(),
+            dirty: self.image.dirty().count(),
             on_disk: self.image.on_disk(state.trimmed, &state.history),
             in_memory: self.image.in_memory(state.trimmed, &state.history),
             identity: self.identity(),
@@ -228,22 +229,23 @@ impl Member {
 /// What does not hold.
 pub fn step(
     setting: &Setting,
-    member: &Member,
+    member: Member,
     action: &Action,
     dies_after: Option<u8>,
     traces: bool,
 ) -> Result<Outcome, String> {
+    let id = member.id;
     let run = || {
+        let engine = member.engine.as_ref().map(Engine::status);
+        let promised_before = engine.map_or(member.superblock.promised, |status| status.promised);
         let outcome = Outcome {
-            member: member.clone(),
+            member,
             packets: Vec::new(),
             seen: Vec::new(),
             operations: 0,
             campaigns: false,
             lines: Vec::new(),
         };
-        let engine = member.engine.as_ref().map(Engine::status);
-        let promised_before = engine.map_or(member.superblock.promised, |status| status.promised);
         let mut runner = Runner { setting, outcome, dies_after, traces, promised_before };
         runner.act(action)?;
         Ok(runner.finish())
@@ -251,7 +253,7 @@ pub fn step(
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-        Err(format!("{}: {}", member.id, text.unwrap_or_else(|| "a panic".into())))
+        Err(format!("{id}: {}", text.unwrap_or_else(|| "a panic".into())))
     })
 }
 
@@ -416,12 +418,12 @@ impl Runner<'_> {
             // Each batch is flushed as it arrives.
             limits: Limits { flush_lag_bytes: 1, notice_slots: 4, ..Limits::default() },
         };
-        let line = show::opening(&state, valid_tail);
+        let line = self.traces.then(|| show::opening(&state, valid_tail));
         member.engine = Some(Engine::new(config, Opening { state, valid_tail }, NOW));
         if let Some(engine) = member.engine.as_mut().filter(|_| setting.placed_is_durable) {
             engine.call_placed_durable();
         }
-        self.line(|| line);
+        self.outcome.lines.extend(line);
         let (me, identity) = (self.outcome.member.id, self.outcome.member.identity());
         for peer in (0..setting.members).map(MemberId).filter(|peer| *peer != me) {
             self.send(peer, Packet::Up { identity, asks: true });
