@@ -81,19 +81,21 @@ impl View {
             address: entry.address,
             follows: follows(entry.id).map(String::from),
         });
+        let outside = node.outside();
         View {
             by: me.0,
+            // Whom it followed last is no word of who leads a group that it has left.
             primary: if leads {
                 Some(me.0)
             } else {
-                info.status.primary.filter(|at| *at != me).map(|at| at.0)
+                info.status.primary.filter(|at| *at != me && outside.is_none()).map(|at| at.0)
             },
             configuration: configuration.number(),
             committed: known.committed,
             write_quorum: configuration.write_quorum(),
             takeover_quorum: configuration.takeover_quorum(),
             highest: configuration.highest().0,
-            outside: node.outside().filter(|why| *why != Outside::NotYet).map(|why| why.to_string()),
+            outside: outside.filter(|why| *why != Outside::NotYet).map(|why| why.to_string()),
             members: members.collect(),
         }
     }

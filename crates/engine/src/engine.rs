@@ -455,7 +455,13 @@ impl Engine {
                 }
                 return;
             }
-            self.left = None;
+            // A primary that does not know yet that its newest configuration is committed comes for the members of its predecessor, too: who was told that it
+            // has left by that one follows for so long, and leads nothing all the same.
+            let newest = offer.configurations.last().map(|record| &record.configuration);
+            let is_told = self.left.is_some_and(|left| 0 < left && left <= number);
+            if !is_told || newest.is_none_or(|newest| newest.member(self.core.me()).is_some()) {
+                self.left = None;
+            }
             self.offered(offer);
         }
     }

@@ -106,6 +106,7 @@ scenarios! {
     large_batches_end_on_record_ends
     membership_a_configuration_of_a_fetch_that_failed_counts_for_nothing_r20
     membership_a_member_that_has_left_is_told_by_number
+    membership_who_has_left_follows_one_that_does_not_know_it_and_leads_nothing
     membership_who_never_was_a_member_is_told_that
     membership_one_founded_otherwise_never_was_a_member
     membership_a_committed_configuration_stays_known_r20

@@ -429,6 +429,7 @@ fn print(group: &Group, view: &View, output: &mut Output) -> Result<(), Failure>
     let (leads, primary) = (view.primary == Some(by), view.primary);
     let whose = match primary {
         _ if leads => format!("m{by}, the primary, has it"),
+        _ if view.outside.is_some() => format!("m{by} has it, which is no member any more"),
         Some(primary) => format!("m{by} has it, which follows m{primary}"),
         None => format!("m{by} has it, which knows no primary"),
     };

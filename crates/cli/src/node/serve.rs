@@ -203,7 +203,8 @@ impl Service {
             tail: status.tail.0,
             payload_bytes_max: log.map(|log| log.payload_bytes_max().min(PAYLOAD_BYTES_MAX as u64)),
             damaged: status.damaged,
-            follows: status.primary.filter(|primary| *primary != me).map(|primary| primary.0),
+            // Whom a member followed that has left since is no word of who leads.
+            follows: status.primary.filter(|at| *at != me && outside.is_none()).map(|primary| primary.0),
             standing: String::from(match configuration.member(me).map(|entry| entry.standing) {
                 _ if outside.is_some() => "outside",
                 Some(Part::Voter) => "voter",

@@ -263,6 +263,7 @@ where
                     && configuration.member(me).is_some()
                 {
                     self.port.set_left(None);
+                    self.news.left(None);
                 }
                 self.events.push_back(DriverEvent::Engine(Event::Configuration { configuration, committed }));
             }
@@ -289,6 +290,7 @@ where
             self.scrubber.lack.accepted();
         } else if let Event::NotAMember { configuration } = event {
             self.port.set_left(Some(configuration));
+            self.news.left(Some(configuration));
         }
         super::news::event(&self.options.logger, &event);
         self.events.push_back(DriverEvent::Engine(event));

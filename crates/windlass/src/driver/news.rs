@@ -64,6 +64,8 @@ pub(super) struct News {
     is_voter: bool,
     /// Whether it knows a configuration of its group: who joins does not, until a primary comes for it.
     is_known: bool,
+    /// The configuration with which it has left, as it was told.
+    left: Option<u64>,
     strange: Option<Lasting>,
     suspicion_ns: u64,
     look_at: u64,
@@ -97,6 +99,7 @@ impl News {
             quorum,
             is_voter: voters.contains(&me),
             is_known: !voters.is_empty(),
+            left: None,
             strange: None,
             suspicion_ns,
             look_at: 0,
@@ -154,10 +157,15 @@ impl News {
         self.quorum = configuration.useful_quorum();
     }
 
+    /// This member was told that it has left, or belongs to the group after all.
+    pub(super) fn left(&mut self, configuration: Option<u64>) {
+        self.left = configuration.filter(|number| *number > 0);
+    }
+
     fn has_majority(&self) -> bool {
         let reached = self.others.iter().filter(|other| self.reached.contains(other)).count();
         // Who does not vote has nothing to lack.
-        !self.is_voter || reached + 1 >= self.quorum
+        !self.is_voter || self.left.is_some() || reached + 1 >= self.quorum
     }
 
     fn missing(&self) -> String {
@@ -178,7 +186,14 @@ impl News {
         if status.primary != self.primary {
             self.primary = status.primary;
             if let Some(primary) = status.primary.filter(|primary| *primary != self.me) {
-                info!(logger, "{} is followed as primary", primary; "epoch" => %status.promised);
+                match self.left {
+                    None => info!(logger, "{} is followed as primary", primary; "epoch" => %status.promised),
+                    Some(number) => info!(
+                        logger,
+                        "{} leads and does not know yet that configuration {} is committed: this member, which has left, takes the log until it does", primary, number;
+                        "epoch" => %status.promised
+                    ),
+                }
             }
         }
         if status.primary.is_some() {
@@ -188,7 +203,8 @@ impl News {
             self.undecided = None;
         }
         if self.has_majority() || status.stopped.is_some() {
-            if self.lonely.take().is_some_and(|lonely| lonely.said.is_some()) && status.stopped.is_none() {
+            let was_said = self.lonely.take().is_some_and(|lonely| lonely.said.is_some());
+            if was_said && status.stopped.is_none() && self.left.is_none() {
                 info!(logger, "a majority is reached");
             }
         } else if self.lonely.get_or_insert(Lasting::new(now)).is_due(now) {
@@ -518,6 +534,33 @@ mod tests {
         one.news.configured(&Configuration::founding([1, 2, 4].map(MemberId)));
         one.wait(20_000);
         assert!(one.lines().iter().all(|line| line != waits));
+    }
+
+    /// A primary that does not know yet that the configuration without it is committed comes for it.
+    #[test]
+    fn a_member_that_has_left_is_not_said_to_follow_as_others_do() {
+        let mut one = Fixture::new();
+        one.news.up(MemberId(2));
+        one.status.primary = Some(MemberId(2));
+        one.wait(1_000);
+        assert_eq!(one.lines(), ["m2 is followed as primary"]);
+        one.news.left(Some(3));
+        // Nor does it miss anybody.
+        one.news.down(MemberId(2));
+        one.status.primary = Some(MemberId(3));
+        one.wait(1_000);
+        let lines = one.lines();
+        assert!(
+            lines.len() == 1 && lines[0].starts_with("m3 leads and does not know yet that configuration 3"),
+            "{lines:?}"
+        );
+        assert!(lines[0].contains("this member, which has left,"), "{lines:?}");
+        // It belongs to the group after all.
+        one.news.up(MemberId(2));
+        one.news.left(None);
+        one.status.primary = Some(MemberId(2));
+        one.wait(1_000);
+        assert_eq!(one.lines(), ["m2 is followed as primary"]);
     }
 
     #[test]
