@@ -280,17 +280,30 @@ pub(crate) fn harmed(disk: &TestDisk, oracle: &Oracle, by_file: bool) -> Result<
     }
 }
 
-/// What a killed process leaves, and then the superblock's file from before the newest epoch is put back in place: with a record of that epoch that was acknowledged the log opens in no mode. A lone log whose
-/// history is made from its records by order has all of them again.
+/// What a killed process leaves, and then the superblock's file from before the newest epoch, or from the last clean close in the same one, is put back in place: with a record behind that was acknowledged
+/// the log opens in no mode. A lone log whose superblock is made to fit its records by order has all of them again.
 pub(crate) fn older(disk: &TestDisk, oracle: &Oracle) -> Result<(), String> {
-    let Some((older, from)) = &oracle.older else { return Ok(()) };
+    let closed = oracle.closed.as_ref().map(|older| (older, Row::PastCleanMark));
+    for (older, row) in oracle.older.iter().map(|older| (older, Row::SuperblockOlder)).chain(closed) {
+        put_back(&disk.copied_in_place(), oracle, older, row)?;
+    }
+    Ok(())
+}
+
+/// `from`: a record from there on that was acknowledged tells.
+fn put_back(
+    disk: &TestDisk,
+    oracle: &Oracle,
+    (older, from): &(Vec<u8>, Lsn),
+    row: Row,
+) -> Result<(), String> {
     let low = oracle.trimmed.1.max(*from);
     let is_there = |entry: &&Entry| low <= entry.start && entry.start < oracle.acknowledged;
     if oracle.damaged || oracle.before_cut.is_some() || !oracle.records.iter().any(|entry| is_there(&entry)) {
         return Ok(());
     }
     disk.write_file("superblock", older);
-    let is_told = |error: &OpenError| error.row() == Some(Row::SuperblockOlder);
+    let is_told = |error: &OpenError| error.row() == Some(row);
     let wrong = |what: &str, found: String| Err(format!("OLDER SUPERBLOCK: from {from}: {what}: {found}"));
     for mode in [OpenMode::Strict, OpenMode::Tail] {
         match open(&disk.copied_in_place(), mode) {
@@ -305,16 +318,23 @@ pub(crate) fn older(disk: &TestDisk, oracle: &Oracle) -> Result<(), String> {
     }
     let repair =
         |orders: &RepairOrders| Store::repair(disk, &|_| Ok(Some(disk.folder("quarantine"))), orders);
-    let (newest, holder) = match repair(&RepairOrders::default()) {
-        Err(RepairError::SuperblockOlder { newest, holder, .. }) => (newest, holder),
-        repaired => return wrong("repair", format!("{repaired:?}")),
+    let (mut accept_epoch, mut accept_tail) = (None, None);
+    let holder = match (repair(&RepairOrders::default()), row) {
+        (Err(RepairError::SuperblockOlder { newest, holder, .. }), Row::SuperblockOlder) => {
+            accept_epoch = Some(newest);
+            holder
+        }
+        (Err(RepairError::PastCleanMark { tail, holder, .. }), Row::PastCleanMark) => {
+            accept_tail = Some(tail);
+            holder
+        }
+        (repaired, _) => return wrong("repair", format!("{repaired:?}")),
     };
     if holder == Holder::Member {
         return Ok(());
     }
-    let orders = RepairOrders { accept_epoch: Some(newest), ..RepairOrders::default() };
-    let repaired =
-        repair(&orders).map_err(|error| format!("OLDER SUPERBLOCK: accepting {newest}: {error}"))?;
+    let orders = RepairOrders { accept_epoch, accept_tail, ..RepairOrders::default() };
+    let repaired = repair(&orders).map_err(|error| format!("OLDER SUPERBLOCK: by {orders:?}: {error}"))?;
     if !repaired.left.is_empty() {
         // What was trimmed since is missing to the older superblock.
         return Ok(());

@@ -293,6 +293,7 @@ impl Life<'_> {
             log.close()?;
             oracle.acknowledged = tail;
             oracle.clean = true;
+            oracle.closed = Some((disk.read_file("superblock"), tail));
             let (store, opened) = Store::open(disk.clone(), &AROUND, &options()).map_err(gone)?;
             assert!(opened.clean && opened.tail == tail, "closed at {tail}: {opened:?}");
             oracle.clean = false;
@@ -377,6 +378,7 @@ impl Life<'_> {
         self.log.cut(lsn)?;
         self.oracle.before_cut = None;
         self.oracle.older = Some((older, lsn));
+        self.oracle.closed = None;
         Ok(())
     }
 }

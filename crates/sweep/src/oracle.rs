@@ -96,6 +96,8 @@ pub(crate) struct Oracle {
     pub(crate) answered: Lsn,
     /// The superblock's file as it was before the newest epoch, with its live mark, and where that epoch begins.
     pub(crate) older: Option<(Vec<u8>, Lsn)>,
+    /// The superblock's file as the last clean close left it, and where the log was closed, as long as it is in the same epoch.
+    pub(crate) closed: Option<(Vec<u8>, Lsn)>,
     /// The next record's number.
     pub(crate) next: u32,
 }
