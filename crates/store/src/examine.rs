@@ -4,9 +4,9 @@
 //! its facts and asks [`Facts::row`]; what a row is to an opening, [`Row::action`](windlass_log::Row::action) says. An error of reading is an error, and no fact (kind 7).
 
 use windlass_log::{
-    Action, Extent, Facts, Geometry, Holder, LogId, Lsn, Marks, NoSuperblock, Older, OpenMode, Place, Record,
-    RecordKind, Row, SEGMENT_HEADER, ScanError, SegmentHeader, Shape, Superblock, Superblocks, Verdict,
-    judge,
+    Action, CleanMark, Extent, Facts, Geometry, Holder, LogId, Lsn, Marks, NoSuperblock, Older, OpenMode,
+    Place, Record, RecordKind, Row, SEGMENT_HEADER, ScanError, SegmentHeader, Shape, Superblock, Superblocks,
+    Verdict, judge,
 };
 
 use crate::disk::{Access, Disk, DiskFile, Errno};
@@ -147,6 +147,13 @@ pub(crate) fn examine<D: Disk>(
         assert_eq!(facts.row(), Row::SuperblockOlder, "what is found later changes no row");
         return Err(newer::refusal(disk, now, geometry, found));
     }
+    if let Some(lsn) = past::first(disk, now, geometry, listing, &verdict, older.is_some())? {
+        // What an older superblock misses may have been trimmed since.
+        let facts = Facts { clean: CleanMark::AtStop, behind: true, ..files.at(&verdict) };
+        if facts.row() == Row::PastCleanMark {
+            return Err(past::refusal(disk, now, geometry, lsn));
+        }
+    }
     let facts = Facts { older: older_fact, missed, ..files.at(&verdict) };
     let (row, action) = (facts.row(), facts.action(options.mode));
     let from = match &older {
@@ -166,9 +173,6 @@ pub(crate) fn examine<D: Disk>(
             Ok(Examined { verdict, action, tail: from, for_repair: true, damage, acknowledged_max })
         }
         (Action::Refuse | Action::ReadOnly, Some(older)) => Err(older.refusal(disk, geometry)),
-        (Action::Refuse | Action::ReadOnly, None) if row == Row::PastCleanMark => {
-            Err(past::refusal(disk, now, geometry, &verdict))
-        }
         (Action::Refuse | Action::ReadOnly, None) => {
             let number = geometry.segment_of(verdict.stop.lsn);
             let file = disk.path().join(names::segment(geometry, number));

@@ -7,8 +7,8 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use windlass_log::{
-    Class, Extent, Geometry, Located, LogId, Lsn, Placed, Record, RecordKind, Row, Scan, ScanError, Shape,
-    Step, Stop, StopReason, Superblock, Verdict, locate,
+    Class, Extent, Geometry, Located, LogId, Lsn, Placed, Record, RecordKind, Scan, ScanError, Shape, Step,
+    Stop, StopReason, Superblock, Verdict, locate,
 };
 
 use crate::disk::{Access, Disk, Locked};
@@ -308,13 +308,13 @@ impl<D: Disk> Inspection<D> {
                 }
                 return Err(newer::refusal(&self.disk, &self.superblock, self.geometry, found));
             }
-            if verdict.row == Row::PastCleanMark {
+            if let Some(lsn) = past::first(&self.disk, &judged, self.geometry, &listing, &verdict, false)? {
                 // A process may have opened the log since the superblock was read.
                 self.refresh()?;
                 if self.superblock.clean != judged.clean || self.superblock.history != judged.history {
                     continue;
                 }
-                return Err(past::refusal(&self.disk, &self.superblock, self.geometry, &verdict));
+                return Err(past::refusal(&self.disk, &self.superblock, self.geometry, lsn));
             }
             let mut condition = self.condition(&verdict, in_use);
             if in_use && !matches!(condition, Condition::InUse) {

@@ -3,7 +3,9 @@
 //! The clean mark is taken away, durably, before the first record is written behind it. So a whole record there says that the superblock is older than the log; and as the epoch is the same nothing of it
 //! is a leftover: what is whole there is the log's end, for which no mark vouches. What the medium does not give counts as zeros here: that something is not there is no evidence.
 
-use windlass_log::{Geometry, Lsn, RECORD_ALIGN, Scan, ScanError, Shape, Step, Superblock, Verdict};
+use windlass_log::{
+    Class, Geometry, Lsn, RECORD_ALIGN, Row, Scan, ScanError, Shape, Step, Superblock, Verdict,
+};
 
 use crate::disk::Disk;
 use crate::error::DiskError;
@@ -13,18 +15,32 @@ use crate::image::{Files, Forgiving};
 use crate::names;
 use crate::open::OpenError;
 
-/// What an opening says of it. `verdict`: of [`Row::PastCleanMark`](windlass_log::Row::PastCleanMark).
-pub(crate) fn refusal<D: Disk>(
+/// The first whole record behind the clean mark. Looked for, segment by segment, only where the log does not hold up to the mark (`lacks`: also by files that the verdict did not read): what is missing
+/// there may have been trimmed since; else the verdict knows.
+pub(crate) fn first<D: Disk>(
     disk: &D,
     now: &Superblock,
     geometry: Geometry,
+    listing: &Listing,
     verdict: &Verdict,
-) -> OpenError {
-    let clean = geometry.normalize(now.clean.unwrap_or_default());
-    let lsn = if verdict.stop.lsn > clean { clean } else { verdict.behind.unwrap_or(clean) };
+    lacks: bool,
+) -> Result<Option<Lsn>, DiskError> {
+    let Some(clean) = now.clean.map(|clean| geometry.normalize(clean)) else { return Ok(None) };
+    if verdict.row == Row::PastCleanMark {
+        return Ok(if verdict.stop.lsn > clean { Some(clean) } else { verdict.behind });
+    }
+    let lacks = lacks || (verdict.class() == Class::Damage && verdict.stop.lsn < clean);
+    if !lacks {
+        return Ok(None);
+    }
+    Ok(look(disk, now, geometry, listing)?.map(|past| past.first))
+}
+
+/// What an opening says of a whole record at `lsn`, behind the clean mark.
+pub(crate) fn refusal<D: Disk>(disk: &D, now: &Superblock, geometry: Geometry, lsn: Lsn) -> OpenError {
     OpenError::PastCleanMark {
         superblock: disk.path().join(names::SUPERBLOCK),
-        clean,
+        clean: geometry.normalize(now.clean.unwrap_or_default()),
         file: disk.path().join(names::segment(geometry, geometry.segment_of(lsn))),
         offset: geometry.offset_of(lsn),
         lsn,

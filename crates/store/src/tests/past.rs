@@ -212,14 +212,24 @@ fn kind_11_what_is_damaged_behind_the_clean_mark_is_given_up_by_order_and_the_re
 /// Also where what is damaged there would be for its peers to repair: what it has promised since is forgotten.
 #[test]
 fn kind_11_a_member_whose_log_goes_on_behind_its_clean_mark_is_neither_opened_nor_repaired_r_5() {
-    let case = case(60, 150, true);
-    for lost in [None, Some(60), Some(100)] {
+    let case = case(160, 150, true);
+    for lost in [None, Some(160), Some(200)] {
         let disk = case.put_back_of_a_member();
         if let Some(number) = lost {
             lose(&disk, case.starts[number], RECORD);
         }
-        let first = if lost == Some(60) { case.starts[61] } else { case.clean };
+        let first = if lost == Some(160) { case.starts[161] } else { case.clean };
         is_refused(&disk, case.clean, first);
+        // What was released since is missing then, and so is the place of the mark itself at last.
+        let files_to = [0, 1, case.clean.0 / SEGMENT_BYTES_MIN + 1];
+        for released in files_to {
+            let disk = disk.copied_in_place();
+            for number in 0..released {
+                disk.remove_file(&format!("{:016x}.segment", number * SEGMENT_BYTES_MIN));
+            }
+            let refused = open(&disk, OpenMode::Tail).unwrap_err();
+            assert_eq!(refused.row(), Some(Row::PastCleanMark), "{lost:?}, {released}: {refused}");
+        }
         for orders in [RepairOrders::default(), accepting(case.tail)] {
             let refused = repair(&disk, &orders);
             assert!(
