@@ -22,6 +22,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use provider::{SimConnection, SimFabric, SimQueue, SimRegion, SimWaker, SimWindow};
 
+use windlass_log::Lsn;
+
 use self::state::State;
 use crate::coverage::{Coverage, Mark};
 use crate::random::Random;
@@ -49,7 +51,7 @@ pub struct FabricFaults {
     pub completion_lost: u32,
     /// A receive that was consumed never completes, for each.
     pub receive_lost: u32,
-    /// The bytes of a packet land elsewhere behind the message, for each packet.
+    /// The bytes of a packet land elsewhere behind the message, for each packet; nowhere, if what is there is of the log already.
     pub misplaced: u32,
     /// The connection breaks, for each request.
     pub broken: u32,
@@ -161,6 +163,11 @@ impl FabricNet {
         let mut state = self.state();
         let known = state.promised.entry(member).or_insert(0);
         *known = (*known).max(epoch);
+    }
+
+    /// This member has found its log valid up to here: no packet is misplaced over that.
+    pub(crate) fn found_valid(&self, member: u8, upto: Lsn) {
+        self.state().found_valid.insert(member, upto);
     }
 
     /// A new opening of a member promises what it has promised before; its memory is another.

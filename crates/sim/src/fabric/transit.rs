@@ -4,6 +4,7 @@ use std::cmp::{Ordering, Reverse};
 use std::sync::Arc;
 
 use windlass_fabric::{Access, ConnectionState, ErrorCause, Memory, Opcode, Status};
+use windlass_log::{Lsn, SEGMENT_HEADER, SEGMENT_HEADER_BYTES, SegmentHeader};
 
 use super::state::{Executed, Key, Posted, State, Work};
 use super::{MS, US};
@@ -60,6 +61,8 @@ pub(super) struct Landing {
     key: u32,
     region: u64,
     memory: Arc<dyn Memory>,
+    /// Where it begins in the memory.
+    start: u64,
     /// Offset and bytes; what has landed is taken out.
     pieces: Vec<Option<(u64, Vec<u8>)>>,
     left: usize,
@@ -334,6 +337,7 @@ impl State {
             key,
             region,
             memory: found,
+            start: offset,
             left: pieces.len(),
             pieces,
             length,
@@ -411,6 +415,14 @@ impl State {
                 target.member
             );
             self.violation.get_or_insert(said);
+        }
+        let belongs = landing.start + u64::try_from(piece * PACKET_BYTES).unwrap_or(u64::MAX);
+        if offset != belongs {
+            let target = self.links.get(&landing.target).map(|target| target.member);
+            let valid = target.and_then(|member| self.found_valid.get(&member));
+            if valid.is_some_and(|valid| is_log(&*landing.memory, offset, *valid)) {
+                return;
+            }
         }
         landing.memory.write(offset, &bytes);
     }
@@ -578,6 +590,7 @@ impl State {
                     key,
                     region,
                     memory,
+                    start: offset,
                     pieces: vec![Some((offset, bytes))],
                     left: 1,
                     length,
@@ -650,6 +663,18 @@ impl State {
     }
 }
 
+/// Whether bytes of a log lie there that its member has found valid up to `valid`. Changed from there on they would be rot, and nobody could tell before reading them again:
+/// where damage was filled, what is whole behind it counts while the primary still sends it (seed 2052021). A segment's memory says itself where it belongs; images and slots hold none
+/// that counts.
+fn is_log(memory: &dyn Memory, offset: u64, valid: Lsn) -> bool {
+    let mut header = [0; SEGMENT_HEADER];
+    if memory.len() < SEGMENT_HEADER_BYTES {
+        return false;
+    }
+    memory.read(0, &mut header);
+    SegmentHeader::decode(&header).is_ok_and(|header| header.base.0 + offset < valid.0)
+}
+
 impl Posted {
     fn wants_receive(&self) -> bool {
         match &self.work {
@@ -657,5 +682,29 @@ impl Posted {
             Work::Send { .. } => true,
             Work::Read { .. } | Work::Bind { .. } | Work::Invalidate { .. } => false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_fabric::HeapMemory;
+    use windlass_log::LogId;
+
+    use super::*;
+
+    /// Seed 2052021: a packet was misplaced over what lay whole behind damage and counted, while the primary was still sending it.
+    #[test]
+    fn what_a_member_has_found_valid_is_told_from_where_its_log_goes_on_and_from_images() {
+        let segment = HeapMemory::new(64 << 10);
+        let (base, segment_bytes) = (Lsn(1 << 16), 64 << 10);
+        let header = SegmentHeader { log_id: LogId([1; 16]), base, segment_bytes, features: 0 };
+        segment.write(0, &header.encode());
+        assert!(is_log(&segment, 32_768, Lsn(249_968)));
+        assert!(is_log(&segment, 32_768, Lsn(base.0 + 32_776)));
+        assert!(!is_log(&segment, 32_768, Lsn(base.0 + 32_768)), "the log goes on there");
+        assert!(!is_log(&segment, 32_768, Lsn(4096)));
+        let image = HeapMemory::new(64 << 10);
+        assert!(!is_log(&image, 32_768, Lsn(249_968)));
+        assert!(!is_log(&HeapMemory::new(64), 0, Lsn(249_968)), "a slot");
     }
 }

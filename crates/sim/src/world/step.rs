@@ -57,6 +57,7 @@ impl World {
         let worked = driver.step().unwrap_or(false);
         let status = driver.status();
         let timeout = driver.poll_timeout();
+        self.fabric.found_valid(member.id, driver.found_valid());
         let mut events = Vec::new();
         while let Some(event) = driver.poll_event() {
             events.push(event);

@@ -97,6 +97,12 @@ where
         self.port.durable.value()
     }
 
+    /// Up to where this member has found bytes of its log valid, for a simulator: nobody may change them any more.
+    #[must_use]
+    pub fn found_valid(&self) -> Lsn {
+        self.local.valid_tail()
+    }
+
     /// What became of an append of this epoch at this LSN, as far as this member knows.
     #[must_use]
     pub fn outcome(&self, epoch: Epoch, lsn: Lsn) -> crate::Outcome {
