@@ -382,18 +382,25 @@ impl Core {
     pub(super) fn plan_adoption(&self, history: &EpochHistory, tail: Lsn, trimmed: Lsn) -> Adoption {
         let own = &self.state.history;
         let from = self.state.trimmed.max(trimmed);
+        let is_one_line = epoch_before(own, from) == epoch_before(history, from);
+        // What this process has shown its readers is in every line but one that an operator's word has chosen, also where damage has taken it here, or the other log has
+        // released it. Such a line is not followed by who would go on showing it up to where the old one was durable.
+        if self.durable >= from {
+            let shown = self.durable.max(self.log.tail);
+            let parts = if is_one_line { divergence(own, shown, history, tail, from) } else { from };
+            if !is_one_line || parts < self.durable {
+                return Adoption::Contradiction { at: parts };
+            }
+        }
         if self.log.tail < trimmed {
             return Adoption::NeedsSnapshot;
         }
         // Below `from` one of the logs is released: only the byte before it can be compared. If that is another epoch's,
         // they part somewhere in what is released.
-        if epoch_before(own, from) != epoch_before(history, from) {
+        if !is_one_line {
             return Adoption::NeedsSnapshot;
         }
         let at = divergence(own, self.log.tail, history, tail, from);
-        if at < self.durable.min(self.log.tail) {
-            return Adoption::Contradiction { at };
-        }
         // What was acknowledged of another tenure and is cut now was never committed. What damage took stays missed.
         let mark = if self.damaged() {
             self.mark_in(history, tail, from, at)
