@@ -28,6 +28,7 @@ macro_rules! scenarios {
 }
 
 scenarios! {
+    r18_a_damaged_member_that_follows_a_primary_that_is_gone_takes_a_word
     r18_what_was_shown_and_lost_to_damage_stops_whom_a_word_leads_elsewhere
     r18_what_was_shown_stops_whom_a_word_leads_that_has_trimmed_beyond
     r18_a_late_repeated_offer_lowers_no_mark

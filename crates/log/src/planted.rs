@@ -84,6 +84,8 @@ bugs! {
     UncheckedAcknowledgement = "acknowledged unchecked";
     /// A window that was taken back opens again under its old key.
     ReusedKey = "reused window key";
+    /// An operator's word is taken whoever leads, and whatever was shown.
+    WordUnchecked = "word taken unchecked";
     /// A flush that failed is tried again, and then counts.
     FlushRetried = "failed flush retried";
 }

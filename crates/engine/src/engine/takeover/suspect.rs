@@ -87,31 +87,35 @@ impl Engine {
 
     /// An operator has this member lead with what is left.
     pub(in super::super) fn accept_loss(&mut self) {
-        let is_led = self.tenure.is_some() || self.sealing.is_some() || self.following.is_some();
+        // A damaged member suspects nobody, and so goes on following a primary that is gone: one that was not heard for that long does not lead.
+        let hears = self.following.is_some() && self.core.now < self.suspicion.deadline;
+        let is_led = self.tenure.is_some() || self.sealing.is_some() || hears;
         let reason = if self.stopped.is_some() {
-            LossError::Stopped
+            Some(LossError::Stopped)
         } else if is_led {
-            LossError::Led
+            Some(LossError::Led)
         } else if !self.may_lead() {
-            LossError::NoVoter
+            Some(LossError::NoVoter)
         } else if self.core.durable > self.core.log.tail {
-            LossError::Published
+            Some(LossError::Published)
         } else {
-            let lost = LsnRange::new(self.core.log.persisted.0, self.core.state.mark.0);
-            self.accepted = Accepted::All;
-            self.core.event(Event::LossAccepted { lost });
-            return self.campaign();
+            None
         };
-        self.core.event(Event::LossNotAccepted { reason });
+        if let Some(reason) = reason.filter(|_| !windlass_log::planted!(WordUnchecked)) {
+            return self.core.event(Event::LossNotAccepted { reason });
+        }
+        let lost = LsnRange::new(self.core.log.persisted.0, self.core.state.mark.0);
+        self.accepted = Accepted::All;
+        self.core.event(Event::LossAccepted { lost });
+        self.campaign();
     }
 
-    /// Damaged, with nobody to repair it.
+    /// Damaged, with nobody to repair it once the one that it follows, if any, was not heard for the timeout.
     fn is_helpless(&self) -> bool {
         self.lacks_some()
             && self.stopped.is_none()
             && self.tenure.is_none()
             && self.sealing.is_none()
-            && self.following.is_none()
             && !self.work_in_progress()
     }
 
