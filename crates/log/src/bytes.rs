@@ -30,6 +30,14 @@ pub(crate) fn put(bytes: &mut [u8], at: usize, field: &[u8]) {
     bytes[at..at + field.len()].copy_from_slice(field);
 }
 
+/// So many zeros at once are passed over where something is looked for in what may never have been written.
+pub(crate) const ZEROS_BYTES: usize = 512;
+
+/// Whether there is nothing but zeros. Without a way out before the end, so that it becomes vector instructions.
+pub(crate) fn is_zero(bytes: &[u8]) -> bool {
+    bytes.iter().fold(0, |all, byte| all | byte) == 0
+}
+
 /// A length as an index. Lengths of memory always fit: only 64-bit targets are built.
 #[inline]
 pub(crate) fn index(bytes: u64) -> usize {

@@ -9,10 +9,10 @@
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-use alloc::vec;
+use alloc::vec::Vec;
 use core::ops::Range;
 
-use crate::bytes::{index, length, u64_at};
+use crate::bytes::{ZEROS_BYTES, index, is_zero, length, u64_at};
 use crate::image::{Fetched, Image, Shape};
 use crate::scan::{Scan, ScanError, Step};
 use crate::superblock::LSN_MAX;
@@ -52,26 +52,40 @@ pub fn newer<I: Image>(
         return Ok(None);
     }
     let segment_end = Lsn(geometry.base(segment).0 + geometry.segment_bytes());
-    let mut piece = vec![0; index(PIECE_BYTES)];
+    let mut piece = Vec::new();
     while at < range.end && segment_end.0 - at.0 >= HEADER_BYTES {
         // A place is looked at with the word behind it.
         let asked = (range.end.0 - at.0).saturating_add(RECORD_ALIGN).next_multiple_of(RECORD_ALIGN);
         let bytes = (segment_end.0 - at.0).min(PIECE_BYTES).min(asked);
+        if piece.len() < index(bytes) {
+            piece.resize(index(bytes), 0);
+        }
         let held = &mut piece[..index(bytes)];
         match image.read(at, held) {
             Ok(Fetched::Whole) => {}
             Ok(Fetched::Missing | Fetched::Short) => return Ok(None),
             Err(error) => return Err(ScanError::Image { lsn: at, error }),
         }
-        let mut word = u64_at(held, 0).unwrap_or(0);
-        for (place, next) in held[8..].chunks_exact(8).enumerate() {
-            let next = u64_at(next, 0).unwrap_or(0);
-            let (found, epoch) = (core::mem::replace(&mut word, next), Epoch::from_bits(next));
-            let is_above = epoch > above && next - above.to_bits() <= STEP_MAX;
-            if found == 0 || !is_above {
+        let mut next_place = 0;
+        while next_place + 16 <= held.len() {
+            let place = next_place;
+            next_place += 8;
+            let found = u64_at(held, place).unwrap_or(0);
+            if found == 0 {
+                // Most of what is behind a log's end nobody ever wrote.
+                let block = held.get(place..place + ZEROS_BYTES);
+                if place.is_multiple_of(ZEROS_BYTES) && block.is_some_and(is_zero) {
+                    next_place = place + ZEROS_BYTES;
+                }
                 continue;
             }
-            let lsn = Lsn(at.0 + length(place) * RECORD_ALIGN);
+            let next = u64_at(held, place + 8).unwrap_or(0);
+            let epoch = Epoch::from_bits(next);
+            let is_above = epoch > above && next - above.to_bits() <= STEP_MAX;
+            if !is_above {
+                continue;
+            }
+            let lsn = Lsn(at.0 + length(place));
             if lsn >= range.end || segment_end.0 - lsn.0 < HEADER_BYTES {
                 break;
             }

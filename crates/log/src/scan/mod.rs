@@ -13,7 +13,7 @@ mod tests;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use crate::bytes::{index, length, u64_at};
+use crate::bytes::{ZEROS_BYTES, index, is_zero, length, u64_at};
 use crate::image::{AHEAD_HEAD, Fetched, Image, Shape};
 use crate::record::{HEADER, HeaderError, RecordHeader, RecordKind, WORDS};
 use crate::salt::{EpochKey, Salt};
@@ -23,9 +23,6 @@ use crate::{Chain, Epoch, HEADER_BYTES, Lsn, RECORD_ALIGN, SEGMENT_START_BYTES};
 
 /// The longest record that a flat scan keeps whole.
 const FLAT_BYTES: u64 = 64 << 10;
-
-/// So many zeros at once are passed over where the next record is looked for.
-const ZEROS_BYTES: usize = 512;
 
 /// A record that was found whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -722,7 +719,7 @@ impl Scan {
         let segment_end = Lsn(base.0 + self.shape.geometry.segment_bytes());
         let mut at = self.at;
         while at < self.until && segment_end.0 - at.0 >= HEADER_BYTES {
-            let bytes = (segment_end.0 - at.0).min(FLAT_BYTES);
+            let bytes = (segment_end.0 - at.0).min(I::PIECE_BYTES);
             self.fill_at(image, at, bytes)?;
             let Scan { buffer, span, shape, salt, .. } = self;
             for block in buffer.bytes[..index(bytes)].chunks(ZEROS_BYTES) {
@@ -745,11 +742,6 @@ impl Scan {
         }
         Ok(None)
     }
-}
-
-/// Whether there is nothing but zeros. Without a way out before the end, so that it becomes vector instructions.
-fn is_zero(bytes: &[u8]) -> bool {
-    bytes.iter().fold(0, |all, byte| all | byte) == 0
 }
 
 #[cold]
