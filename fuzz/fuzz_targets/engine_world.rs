@@ -1,4 +1,4 @@
 //! See `windlass_fuzz::engine_world`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| windlass_fuzz::engine_world(data));
+libfuzzer_sys::fuzz_target!(init: windlass_fuzz::plant(), |data: &[u8]| windlass_fuzz::engine_world(data));

@@ -28,6 +28,20 @@ pub use superblock::superblock;
 pub use tcp::tcp_frames;
 pub use whole::engine_world;
 
+/// In a build with `--cfg planted`: takes away the rule that `WINDLASS_PLANTED` names, to see that a target notices (DESIGN.md section 9.9). Elsewhere nothing.
+///
+/// # Panics
+///
+/// If there is no such rule.
+pub fn plant() {
+    #[cfg(planted)]
+    if let Ok(name) = std::env::var("WINDLASS_PLANTED") {
+        use windlass_log::planted::{Bug, plant};
+        let found = Bug::ALL.iter().find(|bug| bug.name() == name);
+        plant(*found.unwrap_or_else(|| panic!("no planted bug is called {name}")));
+    }
+}
+
 /// A target's name and its function.
 pub type Target = (&'static str, fn(&[u8]));
 

@@ -71,6 +71,8 @@ impl Seen {
 struct Log {
     geometry: Geometry,
     segments: Vec<Memory>,
+    /// The tenure has no segment from this one on yet.
+    ready: u64,
     history: EpochHistory,
     tail: Lsn,
     /// The payloads of the application's own records.
@@ -85,6 +87,7 @@ impl Log {
         let mut log = Log {
             geometry,
             segments: Vec::new(),
+            ready: 0,
             history: EpochHistory::new(),
             tail: genesis,
             appended: Vec::new(),
@@ -145,12 +148,20 @@ impl Log {
             slots: 4,
         });
         handoff.set_limit(Lsn(self.geometry.base(SEGMENTS_MAX).0));
-        let first = self.geometry.segment_of(self.tail);
-        for segment in first..SEGMENTS_MAX {
-            let memory = self.segment(segment);
-            handoff.install(segment, memory).expect("in order, and few enough");
-        }
+        self.ready = self.geometry.segment_of(self.tail);
+        self.install(&handoff);
         (handoff, drain)
+    }
+
+    /// One more segment to append to, while there may be more: making one takes as long as all else that a small log needs. Whether there was.
+    fn install(&mut self, handoff: &Handoff) -> bool {
+        if self.ready >= SEGMENTS_MAX {
+            return false;
+        }
+        let memory = self.segment(self.ready);
+        handoff.install(self.ready, memory).expect("in order, and few enough");
+        self.ready += 1;
+        true
     }
 
     fn segment(&mut self, segment: u64) -> Memory {
@@ -174,9 +185,13 @@ impl Log {
         &mut self,
         handoff: &Handoff,
         drain: &mut Drain,
-        append: impl FnOnce(&Handoff) -> Result<Option<(Lsn, Vec<u8>)>, ReserveError>,
+        append: impl Fn(&Handoff) -> Result<Option<(Lsn, Vec<u8>)>, ReserveError>,
     ) -> bool {
-        match append(handoff) {
+        let mut appended = append(handoff);
+        while matches!(appended, Err(ReserveError::NotReady { .. })) && self.install(handoff) {
+            appended = append(handoff);
+        }
+        match appended {
             Ok(appended) => self.appended.extend(appended),
             Err(ReserveError::TooLarge { .. }) => {}
             Err(ReserveError::Full { .. } | ReserveError::NotReady { .. }) => return false,

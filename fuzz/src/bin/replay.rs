@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    windlass_fuzz::plant();
     let mut words = std::env::args().skip(1);
     let name = words.next().unwrap_or_default();
     let Some((_, target)) = windlass_fuzz::TARGETS.iter().find(|(known, _)| *known == name) else {
