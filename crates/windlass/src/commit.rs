@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use windlass_log::{Epoch, Lsn};
 
 use self::crowd::Crowd;
-pub(crate) use self::turn::Turn;
+pub(crate) use self::turn::{Hush, Turn, run, wake};
 
 /// What a commit promises. DESIGN.md section 5 has the table of what each level survives.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -276,7 +276,7 @@ impl Waiter {
     }
 
     fn wake(self) {
-        turn::wake(self.waker);
+        wake(self.waker);
     }
 }
 

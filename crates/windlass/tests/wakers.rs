@@ -1,16 +1,20 @@
 //! Wakers that use the log on the thread that wakes them: no lock is held there (DESIGN.md section 13.1).
 #![allow(missing_docs, reason = "a test")]
 
+mod support;
+
 use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Wake, Waker};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use support::Group;
 use windlass::store::disk::Errno;
 use windlass::{
-    CloseError, Level, Log, LogId, Lsn, MonotonicClock, Options, Place, Surroundings, TrimError,
-    TruncateError,
+    CloseError, CommitError, Level, Log, LogId, Lsn, MonotonicClock, NodeCloseError, Options, Place,
+    Surroundings, TrimError, TruncateError,
 };
 use windlass_store::disk::testing::{Call, TestDisk};
 
@@ -169,4 +173,128 @@ fn a_truncation_that_waits_keeps_what_it_cuts_from_a_trim_and_gives_way_to_closi
             }
         });
     }
+}
+
+const LEVELS: [Level; 4] = [Level::Buffered, Level::Local, Level::Replicated, Level::Durable];
+
+/// Appends a record and commits it on this thread, as a waker may.
+fn append_and_commit(log: &Log, level: Level) -> Result<Lsn, CommitError> {
+    let end = log.append(b"by a waker").unwrap().end;
+    log.commit_until(end, level, Instant::now() + IN_TIME).map(windlass::Committed::end)
+}
+
+/// A record with a commit that waits: the commit, and what its waker answers. It is published once the commit has a waker.
+fn committed_then<T: Send + 'static>(
+    log: &Log,
+    level: Level,
+    act: impl FnOnce(&Log) -> T + Send + 'static,
+) -> (windlass::Commit, mpsc::Receiver<T>) {
+    let reserved = log.reserve(8).unwrap();
+    let mut commit = log.commit(reserved.end(), level);
+    let (answers, answered) = mpsc::channel();
+    let there = log.clone();
+    let waker = then(move || answers.send(act(&there)).unwrap());
+    assert!(is_pending(&mut commit, &waker));
+    reserved.publish();
+    (commit, answered)
+}
+
+/// Whoever steps the driver wakes it, and the driver is what it then waits for: with the driver kept it would wait for itself. Once with nobody else about,
+/// once with committers that step.
+#[test]
+fn a_groups_waker_may_append_and_commit_blocking_at_each_level() {
+    let group = Group::start(3);
+    let (_, log) = group.primary();
+    for committers in [0, 2] {
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            for _ in 0..committers {
+                scope.spawn(|| {
+                    while !stop.load(Ordering::Relaxed) {
+                        append_and_commit(&log, Level::Replicated).unwrap();
+                    }
+                });
+            }
+            for (outer, inner) in LEVELS.into_iter().flat_map(|outer| LEVELS.map(|inner| (outer, inner))) {
+                let (_commit, answered) =
+                    committed_then(&log, outer, move |log| append_and_commit(log, inner));
+                let answer = answered.recv_timeout(IN_TIME);
+                stop.store(!matches!(answer, Ok(Ok(_))), Ordering::Relaxed);
+                answer.unwrap_or_else(|_| panic!("{outer}, then {inner}: it waits for itself")).unwrap();
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+    }
+}
+
+/// The pump is in one and what wakes for the relief in another, behind which more wait: the heartbeats go on, and so do commits.
+#[test]
+fn wakers_that_block_stop_no_heartbeat() {
+    let group = Group::start(3);
+    let (_, log) = group.primary();
+    let (gates, waits): (Vec<_>, Vec<_>) = (0..3).map(|_| mpsc::channel::<()>()).unzip();
+    let mut blocked = Vec::new();
+    // Not `Buffered`: whoever drains, such as a committer, wakes for it.
+    for (number, (level, wait)) in LEVELS.into_iter().rev().zip(waits).enumerate() {
+        let (begins, has_begun) = mpsc::channel();
+        let waits = committed_then(&log, level, move |_| {
+            let _ = begins.send(());
+            wait.recv_timeout(IN_TIME)
+        });
+        if number < 2 {
+            // The second is woken while the first blocks.
+            has_begun.recv_timeout(IN_TIME).unwrap();
+        }
+        blocked.push(waits);
+    }
+    // Longer than a member bears that its primary is silent.
+    let until = Instant::now() + Duration::from_secs(1);
+    while Instant::now() < until {
+        for level in LEVELS {
+            append_and_commit(&log, level).unwrap();
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    for gate in gates {
+        gate.send(()).unwrap();
+    }
+    for (_commit, answered) in blocked {
+        assert_eq!(answered.recv_timeout(IN_TIME).unwrap(), Ok(()));
+    }
+}
+
+#[test]
+fn an_events_waker_may_append_and_commit() {
+    let mut group = Group::start(3);
+    let (at, log) = group.primary();
+    append_and_commit(&log, Level::Durable).unwrap();
+    let mut events = group.node(at).events();
+    while events.try_next().is_some() {}
+    let (answers, answered) = mpsc::channel();
+    let there = log.clone();
+    let waker = then(move || answers.send(append_and_commit(&there, Level::Durable)).unwrap());
+    let mut next = Box::pin(events.next());
+    assert!(is_pending(&mut next, &waker));
+    group.kill((at + 1) % 3);
+    answered.recv_timeout(IN_TIME).expect("it comes back").unwrap();
+}
+
+#[test]
+fn a_waker_that_closes_its_node_is_told_that_the_node_ends_behind_it() {
+    let mut group = Group::start(1);
+    let (at, log) = group.primary();
+    let node = group.nodes[at].take().unwrap();
+    let mut events = node.events();
+    let (_commit, answered) = committed_then(&log, Level::Durable, move |_| node.close());
+    let answer = answered.recv_timeout(IN_TIME).expect("it comes back");
+    // On any other thread it waits for the end.
+    assert!(matches!(answer, Ok(()) | Err(NodeCloseError::Within)), "{answer:?}");
+    let until = Instant::now() + IN_TIME;
+    while events.next_blocking(Some(until)).is_some() {}
+    assert!(Instant::now() < until, "it ends");
+    drop(log);
+    // The thread that closes it has let go of the folder before it says that it has ended.
+    group.open(at);
+    let (_, log) = group.primary();
+    append_and_commit(&log, Level::Durable).unwrap();
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use crate::commit::{park, thread_waker};
+use crate::commit::{park, thread_waker, wake};
 
 /// What was asked, and who waits. The answer is `None` where nobody is left to give one.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl<T> Answer<T> {
         let waker = slot.waker.take();
         drop(slot);
         if let Some(waker) = waker {
-            waker.wake();
+            wake(waker);
         }
     }
 }
@@ -80,7 +80,10 @@ impl<T> Future for Asked<T> {
         match slot.answer.take() {
             Some(answer) => Poll::Ready(answer),
             None => {
-                slot.waker = Some(context.waker().clone());
+                let before = slot.waker.replace(context.waker().clone());
+                drop(slot);
+                // Not under the lock: with a waker its task may go.
+                drop(before);
                 Poll::Pending
             }
         }

@@ -9,7 +9,7 @@ use windlass_log::{Lsn, MemberId};
 
 use super::answer::Answer;
 use super::members::ChangeFailure;
-use crate::commit::{Level, Stopped, Watch};
+use crate::commit::{Hush, Level, Stopped, Watch};
 use crate::control::Exclusion;
 
 /// What an application asks of the driver, rarely.
@@ -304,6 +304,8 @@ impl Port {
 
     /// Nobody is served any more.
     pub(crate) fn stop(&self, why: &Stopped) {
+        // Whoever is woken by the first finds both stopped.
+        let _hush = Hush::begin();
         self.durable.stop(why.clone());
         self.replicated().stop(why.clone());
         self.forget_requests();

@@ -13,7 +13,7 @@ use windlass_log::{Drain, DrainState, Epoch, Handoff, Lsn};
 
 use super::flush::Gate;
 use crate::clock::Clock;
-use crate::commit::{Covered, Failure, Stopped, Watch};
+use crate::commit::{Covered, Failure, Hush, Stopped, Watch};
 use crate::metrics::Meters;
 
 /// How many records a drain takes before it looks up: bounds how long the lock is held.
@@ -69,6 +69,8 @@ impl Watermarks {
     }
 
     pub(crate) fn stop(&self, why: &Stopped) {
+        // Whoever is woken by the first finds all of them stopped.
+        let _hush = Hush::begin();
         for watch in [&self.drained, &self.persisted, &self.replicated, &self.durable, &self.ready] {
             watch.stop(why.clone());
         }

@@ -6,15 +6,21 @@
 //!  committers ── a blocking committer that finds the pump standing by steps until its commit is answered
 //! ```
 //!
+//! Nobody who waits for a commit or an event is woken by a thread that has the driver: a waker may run its task there and then, and that may append, commit and wait.
+//! The pump lets go of the driver first, leaves it to the relief, as for a flush, and has the thread for flushes do what is to be flushed. A committer, whose
+//! own time that would be, and the relief, since the pump may be in a waker that waits for another's, leave waking to a thread that is there for nothing else.
+//!
 //! Each hand-over of work to another thread costs a wake-up, which on an idle processor takes as long as a flush. A lone committer
 //! therefore posts its batch, flushes and hears the backups itself; the pump stands by, looks each [`LOOK`] whether anybody steps, and
 //! steps again as soon as nobody does, or whoever leaves the driver leaves something undone.
 //!
-//! Invariants: the driver is stepped by who holds the lock on it; nobody flushes while holding it; it is left alone for [`RELIEF_LOOK`] at most, and
+//! Invariants: the driver is stepped by who holds the lock on it; nobody flushes, or wakes a task, while holding it; it is left alone for [`RELIEF_LOOK`] at most, and
 //! not at all once somebody was told to wake it.
 
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::sync::{Mutex, MutexGuard, OnceLock, TryLockError, mpsc};
+use std::task::Waker;
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
@@ -24,13 +30,39 @@ use windlass_store::disk::RealDisk;
 use super::threads::Threads;
 use super::{Inner, pump};
 use crate::clock::Clock;
+use crate::commit::{self, Hush};
 use crate::control::ControlPlane;
 use crate::driver::{Attend, Driver};
 
 /// The driver of a node.
 pub(super) type Steered<F, C, N> = Driver<F, RealDisk, C, N, Threads<RealDisk>>;
-/// The right to step it.
-pub(super) type Seat<'a, F, C, N> = MutexGuard<'a, Option<Steered<F, C, N>>>;
+
+/// The right to step it. Whoever is to be woken meanwhile is when it is let go of.
+pub(super) struct Seat<'a, F: Fabric, C, N> {
+    // Goes before the hush.
+    driver: MutexGuard<'a, Option<Steered<F, C, N>>>,
+    _hush: Hush,
+}
+
+impl<'a, F: Fabric, C, N> Seat<'a, F, C, N> {
+    fn of(driver: MutexGuard<'a, Option<Steered<F, C, N>>>) -> Seat<'a, F, C, N> {
+        Seat { driver, _hush: Hush::begin() }
+    }
+}
+
+impl<F: Fabric, C, N> Deref for Seat<'_, F, C, N> {
+    type Target = Option<Steered<F, C, N>>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.driver
+    }
+}
+
+impl<F: Fabric, C, N> DerefMut for Seat<'_, F, C, N> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.driver
+    }
+}
 
 /// How often one who stands by looks whether anybody steps.
 const LOOK: Duration = Duration::from_millis(2);
@@ -68,13 +100,15 @@ pub(super) struct Helm<F: Fabric, C, N> {
     is_alone: AtomicBool,
     /// Who would have stepped since the pump last looked: [`NOBODY`], one committer's [`me`], or [`MANY`].
     asker: AtomicUsize,
-    /// The pump is in a flush.
+    /// The pump is in a flush, or in a waker.
     is_away: AtomicBool,
     errands: AtomicU64,
     relief_watches: AtomicBool,
     has_ended: AtomicBool,
     pump: OnceLock<Thread>,
     relief: OnceLock<Thread>,
+    /// The thread that wakes for those who don't themselves, once there is anybody to wake; `None` where none could be started.
+    waking: OnceLock<Option<mpsc::Sender<Waker>>>,
 }
 
 impl<F, C, N> Helm<F, C, N>
@@ -103,6 +137,7 @@ where
             has_ended: AtomicBool::new(false),
             pump: OnceLock::new(),
             relief: OnceLock::new(),
+            waking: OnceLock::new(),
         }
     }
 
@@ -123,15 +158,33 @@ where
         Ok(worked)
     }
 
+    /// Leaves it to a thread of its own to wake whom this one would when it lets go of the driver.
+    fn leave_waking(&self) {
+        if !Hush::is_owed() {
+            return;
+        }
+        let waking = self.waking.get_or_init(|| {
+            let (sender, wakers) = mpsc::channel::<Waker>();
+            // It ends with this helm, and nobody waits for it: what it wakes may wait for the end of the node.
+            let body = move || wakers.into_iter().for_each(commit::run);
+            let thread = std::thread::Builder::new().name(String::from("windlass-wake")).spawn(body);
+            thread.is_ok().then_some(sender)
+        });
+        if let Some(waking) = waking {
+            // It listens as long as there is a sender.
+            Hush::take_owed().into_iter().for_each(|waker| drop(waking.send(waker)));
+        }
+    }
+
     /// The driver, from whoever has it. `None` after a panic of one who stepped it.
     pub(super) fn claim(&self) -> Option<Seat<'_, F, C, N>> {
         let seat = match self.driver.try_lock() {
-            Ok(seat) => Some(seat),
-            Err(std::sync::TryLockError::Poisoned(_)) => None,
-            Err(std::sync::TryLockError::WouldBlock) => {
+            Ok(seat) => Some(Seat::of(seat)),
+            Err(TryLockError::Poisoned(_)) => None,
+            Err(TryLockError::WouldBlock) => {
                 self.claims.fetch_add(1, Ordering::SeqCst);
                 self.inner.port.wake();
-                let seat = self.driver.lock().ok();
+                let seat = self.driver.lock().ok().map(Seat::of);
                 self.claims.fetch_sub(1, Ordering::SeqCst);
                 seat
             }
@@ -143,6 +196,11 @@ where
     /// Whether somebody waits for the driver.
     pub(super) fn is_claimed(&self) -> bool {
         self.claims.load(Ordering::SeqCst) > 0
+    }
+
+    /// The driver, if nobody has it.
+    fn try_claim(&self) -> Option<Seat<'_, F, C, N>> {
+        self.driver.try_lock().ok().map(Seat::of)
     }
 
     /// The driver, to be ended. Nobody steps it any more.
@@ -195,7 +253,7 @@ where
         }
     }
 
-    /// The pump goes to flush; the relief looks after the driver.
+    /// The pump goes to flush, or to wake somebody; the relief looks after the driver.
     pub(super) fn leave_to_relief(&self) {
         self.errands.fetch_add(1, Ordering::Relaxed);
         self.is_away.store(true, Ordering::SeqCst);
@@ -248,10 +306,14 @@ where
 
     /// Steps until the pump is back.
     fn cover(&self) {
-        let Ok(mut seat) = self.driver.try_lock() else { return };
+        let Some(mut seat) = self.try_claim() else { return };
         while self.is_away.load(Ordering::SeqCst) && !self.is_claimed() {
             let Some(driver) = seat.as_mut() else { return };
-            match self.turn(driver) {
+            let turn = self.turn(driver);
+            // The pump need not be in a flush, and comes back for this one or not.
+            driver.executor_mut().leave_errand();
+            self.leave_waking();
+            match turn {
                 Ok(true) => {}
                 // An error meets the pump, too.
                 Ok(false) if driver.wait(10 * LOOK).is_ok() => {}
@@ -282,7 +344,7 @@ where
         if !self.is_shared || self.has_ended.load(Ordering::SeqCst) || self.is_claimed() {
             return false;
         }
-        let Ok(mut seat) = self.driver.try_lock() else {
+        let Some(mut seat) = self.try_claim() else {
             self.ask();
             return false;
         };
@@ -291,13 +353,14 @@ where
         let mut leaves_work = true;
         while let Some(driver) = seat.as_mut() {
             let Ok(worked) = self.turn(driver) else { break };
+            self.leave_waking();
             if let Some(errand) = driver.executor_mut().take_errand() {
                 drop(seat);
                 errand.run();
-                match self.driver.try_lock() {
-                    Ok(again) => seat = again,
+                match self.try_claim() {
+                    Some(again) => seat = again,
                     // The pump has taken over meanwhile.
-                    Err(_) => return true,
+                    None => return true,
                 }
                 continue;
             }

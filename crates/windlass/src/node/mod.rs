@@ -673,9 +673,15 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// [`NodeCloseError`]: it has ended all the same, and the next opening recovers.
+    /// [`NodeCloseError`]: but for `Within` it has ended all the same, and the next opening recovers.
     pub fn close(self) -> Result<(), NodeCloseError> {
         self.inner.store.own_process()?;
+        if self.is_pump() {
+            // What closes is to end, and can't wait for itself. Without a thread it ends abruptly.
+            let name = format!("windlass-close-{}", self.member.0);
+            let _ = std::thread::Builder::new().name(name).spawn(move || self.close());
+            return Err(NodeCloseError::Within);
+        }
         self.inner.end(Ending::Clean);
         self.join();
         if let Some(error) = self.inner.close_error().take() {
@@ -685,6 +691,12 @@ impl Node {
             return Err(NodeCloseError::Unclean { stopped: self.status().stopped });
         }
         Ok(())
+    }
+
+    /// Whether this is the node's pump, in a waker.
+    fn is_pump(&self) -> bool {
+        let pump = self.pump.lock().unwrap_or_else(PoisonError::into_inner);
+        pump.as_ref().is_some_and(|pump| pump.thread().id() == std::thread::current().id())
     }
 
     fn join(&self) {
@@ -712,6 +724,10 @@ pub enum NodeCloseError {
         /// Why it had stopped, if it had.
         stopped: Option<StopReason>,
     },
+    /// It was closed by a waker that the node ran on a thread of its own, which can't wait for its end: it ends once that waker has returned. Close it from a
+    /// thread of the application to hear how.
+    #[error("the node was closed by a waker on its own thread: it ends once that has returned")]
+    Within,
 }
 
 impl Drop for Node {
@@ -722,6 +738,10 @@ impl Drop for Node {
             return;
         }
         self.inner.end(Ending::Abrupt);
+        if self.is_pump() {
+            // In a waker, after which it ends.
+            return;
+        }
         self.join();
         self.inner.port.stop(&Stopped::Closed);
     }

@@ -13,6 +13,7 @@ use windlass_store::disk::{Disk, RealDisk};
 use super::helm::{Helm, Steered};
 use super::{Ending, Inner, NodeEvent, PumpMode, staging};
 use crate::clock::Clock;
+use crate::commit::Hush;
 use crate::control::ControlPlane;
 use crate::driver::{Attend, Driver, DriverEvent, Executor};
 
@@ -75,6 +76,15 @@ where
             Ok(worked) => worked,
             Err(error) => return unusable(&error),
         };
+        if Hush::is_owed() {
+            // Not with the driver: a waker may run its task here and now, and that may wait for a commit.
+            driver.executor_mut().leave_errand();
+            helm.leave_to_relief();
+            drop(seat);
+            seat = helm.claim()?;
+            helm.back();
+            continue;
+        }
         match inner.ending() {
             Some(Ending::Abrupt) => return Some(()),
             Some(Ending::Clean) => {
@@ -206,7 +216,10 @@ where
     X: Executor<RealDisk>,
 {
     *inner.log() = None;
+    // Whoever is woken finds everything ended.
+    let hush = Hush::begin();
     let ended = driver.end();
+    drop(hush);
     let (store, staging) = (Arc::clone(driver.store()), driver.take_staging());
     // Threads that work on the store end here; no window is open any more.
     drop(driver);

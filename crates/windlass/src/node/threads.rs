@@ -135,6 +135,20 @@ impl<D: Disk> Threads<D> {
     pub(super) fn take_errand(&mut self) -> Option<Errand<D>> {
         self.errand.take()
     }
+
+    /// Gives it to the thread that flushes: whoever steps has something else to do, which may take long.
+    pub(super) fn leave_errand(&mut self) {
+        if let Some(Errand { work, .. }) = self.errand.take() {
+            self.queue(work);
+        }
+    }
+
+    fn queue(&self, work: Work<D>) {
+        let queue = &self.lanes[index(work.lane())];
+        queue.work.lock().unwrap_or_else(PoisonError::into_inner).push_back(work);
+        queue.is_waiting.store(true, Ordering::Release);
+        queue.arrived.notify_one();
+    }
 }
 
 impl<D: Disk> Executor<D> for Threads<D> {
@@ -143,10 +157,7 @@ impl<D: Disk> Executor<D> for Threads<D> {
             self.errand = Some(Errand { work, done: Arc::clone(&self.done) });
             return;
         }
-        let queue = &self.lanes[index(work.lane())];
-        queue.work.lock().unwrap_or_else(PoisonError::into_inner).push_back(work);
-        queue.is_waiting.store(true, Ordering::Release);
-        queue.arrived.notify_one();
+        self.queue(work);
     }
 
     fn poll(&mut self) -> Option<Done> {
