@@ -169,6 +169,104 @@ fn purged_at_end_inside_and_beyond_are_different_answers_kind_48() {
     reopened.close().unwrap();
 }
 
+/// A third answer beside purged and at the end, with the place: to a reader and to a subscription, which go no further.
+#[test]
+fn damaged_is_an_answer_of_its_own_and_names_the_place_kind_48() {
+    let folder = folder();
+    let log = small().create(folder.path()).unwrap();
+    let records: Vec<_> = (0..1000).map(|_| log.append_wait_blocking(&[7; 200], soon()).unwrap()).collect();
+    log.close().unwrap();
+    let hurt = &records[300];
+    let file = folder.path().join(format!("{:016x}.segment", hurt.start.0 / 65_536 * 65_536));
+    let mut bytes = std::fs::read(&file).unwrap();
+    bytes[usize::try_from(hurt.start.0 % 65_536).unwrap() + 100] ^= 4;
+    std::fs::write(&file, &bytes).unwrap();
+    let log = small().open(folder.path()).unwrap();
+    log.trim(records[100].start).unwrap();
+    let is_told = |error: ReadError| {
+        let ReadError::Damaged { file: at, offset, lsn, .. } = &error else { panic!("{error}") };
+        assert_eq!((at, *offset, *lsn), (&file, hurt.start.0 % 65_536, hurt.start));
+    };
+    assert!(matches!(log.read_from(records[0].start), Err(ReadError::Purged { .. })));
+    let mut reader = log.read_from(records[100].start).unwrap();
+    let mut following = log.subscribe(records[100].start, Level::Local).unwrap();
+    for record in &records[100..300] {
+        assert_eq!(reader.next().unwrap().lsn, record.start);
+        assert_eq!(following.next_blocking(Some(soon())).unwrap().lsn, record.start);
+    }
+    is_told(reader.next().unwrap_err());
+    is_told(reader.next().unwrap_err());
+    is_told(following.next_blocking(Some(soon())).unwrap_err());
+    let mut behind = log.read_from(hurt.end).unwrap();
+    for record in &records[301..] {
+        assert_eq!(behind.next().unwrap().lsn, record.start);
+    }
+    assert!(matches!(behind.next(), Err(ReadError::AtEnd { .. })));
+    log.close().unwrap();
+}
+
+#[test]
+fn the_level_of_the_options_is_that_of_commits_and_readers_that_name_none() {
+    for level in [None, Some(Level::Buffered)] {
+        let folder = folder();
+        let options = small().threads(false);
+        let log = level.map_or(options.clone(), |level| options.level(level)).create(folder.path()).unwrap();
+        while log.step() == windlass::Step::Progress {}
+        let appended = log.append(b"one").unwrap();
+        while log.step() == windlass::Step::Progress {}
+        let mut commit = Box::pin(log.commit_default(appended.end));
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        let read =
+            || log.read_from(appended.start).and_then(|mut reader| reader.next().map(|record| record.lsn));
+        if level.is_none() {
+            assert!(commit.as_mut().poll(&mut cx).is_pending(), "nothing is flushed yet");
+            assert!(read().is_err(), "nor shown");
+            log.step_flush();
+        }
+        let std::task::Poll::Ready(Ok(proof)) = commit.as_mut().poll(&mut cx) else { panic!("{level:?}") };
+        assert_eq!((proof.end(), proof.level()), (appended.end, level.unwrap_or(Level::Durable)));
+        assert_eq!(read(), Ok(appended.start));
+        assert_eq!(log.metrics().flushes, u64::from(level.is_none()));
+        drop(commit);
+        log.close().unwrap();
+    }
+}
+
+/// The log's identity is new with each log, also in the same place; epochs go on from where a log was closed, killed, cut or trimmed empty.
+#[test]
+fn kind_18_no_log_and_no_epoch_comes_twice() {
+    let folder = folder();
+    let place = folder.path().join("log");
+    let mut ids = std::collections::BTreeSet::new();
+    for _ in 0..8 {
+        let log = small().create(&place).unwrap();
+        assert!(ids.insert(log.info().log_id.0), "{ids:?}");
+        let _ = log.append(b"x").unwrap();
+        log.close().unwrap();
+        std::fs::remove_dir_all(&place).unwrap();
+    }
+    let log = small().create(&place).unwrap();
+    let (log_id, mut epochs) = (log.info().log_id, vec![log.info().epoch]);
+    let appended = log.append(b"x").unwrap();
+    let log = log.truncate(appended.start).unwrap();
+    epochs.push(log.info().epoch);
+    let appended = log.append(b"y").unwrap();
+    let _proof = log.commit_blocking(appended.end, Level::Local).unwrap();
+    log.trim(appended.end).unwrap();
+    // What a kill leaves, three times over.
+    let mut left = crate_copy(&place);
+    log.close().unwrap();
+    for _ in 0..3 {
+        let log = small().open(left.path()).unwrap();
+        assert_eq!(log.info().log_id, log_id);
+        epochs.push(log.info().epoch);
+        let next = crate_copy(left.path());
+        log.close().unwrap();
+        left = next;
+    }
+    assert!(epochs.windows(2).all(|pair| pair[0] < pair[1]), "{epochs:?}");
+}
+
 #[test]
 fn trimming_everything_keeps_the_lsn_and_the_epoch_going_kind_46() {
     let folder = folder();
@@ -220,7 +318,9 @@ fn a_log_that_is_nearly_full_says_so_in_one_line_and_counts_what_it_does() {
     let mut records = 0;
     while log.append_wait_blocking(&[3; 1000], soon()).is_ok() {
         (records, payload_bytes) = (records + 1, payload_bytes + 1000);
-        let _ = log.metrics();
+        let metrics = log.metrics();
+        let is_above = metrics.retained_bytes * 100 > metrics.retention_bytes * 80;
+        assert_eq!(metrics.retention_warning, is_above, "{} bytes", metrics.retained_bytes);
     }
     let _proof = log.commit_blocking(log.info().tail, Level::Local).unwrap();
     assert_eq!(lines.take(slog::Level::Warning).len(), 1);
@@ -239,6 +339,16 @@ fn a_log_that_is_nearly_full_says_so_in_one_line_and_counts_what_it_does() {
         "{text}"
     );
     assert!(text.contains("windlass_retention_warning{log=\"test\"} 1\n"));
+    let info = log.info();
+    for (name, lsn) in [
+        ("trimmed", info.trimmed),
+        ("persisted", info.persisted),
+        ("durable", info.tail),
+        ("drained", info.tail),
+        ("tail", info.tail),
+    ] {
+        assert!(text.contains(&format!("windlass_{name}_lsn{{log=\"test\"}} {lsn}\n")), "{name}: {text}");
+    }
     log.close().unwrap();
 }
 
@@ -296,7 +406,12 @@ fn crate_copy(from: &std::path::Path) -> tempfile::TempDir {
     let to = folder();
     for entry in std::fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
-        std::fs::copy(entry.path(), to.path().join(entry.file_name())).unwrap();
+        match std::fs::copy(entry.path(), to.path().join(entry.file_name())) {
+            Ok(_) => {}
+            // A segment ahead that was made meanwhile has another name by now.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => panic!("{error}"),
+        }
     }
     to
 }
@@ -342,6 +457,39 @@ fn a_second_opener_is_refused_and_a_reader_works_beside_kind_32() {
     assert!(matches!(again, CreateError::Store(windlass::store::CreateError::Exists { .. })), "{again}");
     log.close().unwrap();
     small().open(folder.path()).unwrap().close().unwrap();
+}
+
+/// What a producer has reserved and not published yet, and what others have published behind it, is no tear while the log is in use; left by a process that died it is one.
+#[test]
+fn the_unpublished_tail_of_a_log_in_use_is_no_tear_and_is_one_once_nobody_has_it() {
+    let folder = folder();
+    let log = small().create(folder.path()).unwrap();
+    let first = log.append(b"published").unwrap();
+    let _proof = log.commit_blocking(first.end, Level::Buffered).unwrap();
+    let mut reservation = log.reserve(300).unwrap();
+    reservation.write(0, &[5; 100]);
+    let behind = log.append(b"behind the hole").unwrap();
+    for mode in [OpenMode::Strict, OpenMode::Tail] {
+        let looking = ReadOnly::open(folder.path(), mode).unwrap();
+        let report = looking.verify().unwrap();
+        assert_eq!(
+            (report.found, report.in_use, report.lsn),
+            (Verified::Clean, true, first.end),
+            "{report:?}"
+        );
+        let mut reader = looking.read_from(first.start).unwrap();
+        assert_eq!(reader.next().unwrap().payload, b"published");
+        assert!(matches!(reader.next(), Err(ReadError::AtEnd { end }) if end == first.end));
+    }
+    let left = crate_copy(folder.path());
+    let report = ReadOnly::open(left.path(), OpenMode::Tail).unwrap().verify().unwrap();
+    assert_eq!((report.found, report.in_use, report.lsn), (Verified::Torn, false, first.end), "{report:?}");
+    reservation.write(100, &[6; 200]);
+    let _ = reservation.publish();
+    let _proof = log.commit_blocking(behind.end, Level::Buffered).unwrap();
+    let report = ReadOnly::open(folder.path(), OpenMode::Strict).unwrap().verify().unwrap();
+    assert_eq!((report.found, report.lsn, report.records), (Verified::Clean, behind.end, 3), "{report:?}");
+    log.close().unwrap();
 }
 
 #[test]

@@ -337,3 +337,73 @@ fn a_record_behind_zeros_is_found_wherever_it_stands() {
         memory.zero(offset, HEADER_BYTES);
     }
 }
+
+/// Segments of 4 GiB, zeros but for what was put there.
+#[derive(Default)]
+struct Sparse(std::collections::BTreeMap<u64, Vec<u8>>);
+
+impl crate::Image for Sparse {
+    type Error = core::convert::Infallible;
+
+    fn read(&mut self, lsn: Lsn, into: &mut [u8]) -> Result<crate::Fetched, Self::Error> {
+        into.fill(0);
+        let end = lsn.0 + into.len() as u64;
+        for (&at, bytes) in self.0.range(..end) {
+            for (place, byte) in (at..).zip(bytes).filter(|(place, _)| (lsn.0..end).contains(place)) {
+                into[index(place - lsn.0)] = *byte;
+            }
+        }
+        Ok(crate::Fetched::Whole)
+    }
+}
+
+#[test]
+fn kind_39_records_behind_two_gib_of_a_segment_of_four_and_at_its_end_are_read() {
+    const LARGEST: u64 = 4 << 30;
+    let geometry = crate::Geometry::new(LARGEST).unwrap();
+    // In the second segment, around the 2 GiB in it; and the last record before its end.
+    for (from, count) in [(LARGEST + (1 << 31) - 3 * 136, 9_u64), (2 * LARGEST - 2 * 136, 2)] {
+        let mut history = EpochHistory::new();
+        history.extend(epoch(7), Lsn(from)).unwrap();
+        let shape = crate::Shape { geometry, log_id: LOG, history };
+        let key = shape.salt().key(epoch(7));
+        let mut image = Sparse::default();
+        for number in 1..3 {
+            let header = crate::SegmentHeader {
+                log_id: LOG,
+                base: Lsn(number * LARGEST),
+                segment_bytes: LARGEST,
+                features: 0,
+            };
+            image.0.insert(number * LARGEST, header.encode().to_vec());
+        }
+        let mut expected = Vec::new();
+        for number in 0..count {
+            let lsn = Lsn(from + number * 136);
+            let payload = vec![u8::try_from(number).unwrap() + 1; 104];
+            let header = crate::RecordHeader {
+                lsn,
+                epoch: epoch(7),
+                kind: RecordKind::Data,
+                lag: crate::Lag::between(lsn, lsn),
+                payload_bytes: 104,
+                payload_checksum: shape.salt().payload_checksum(lsn, &payload),
+            };
+            image.0.insert(lsn.0, [&header.encode(&key)[..], &payload].concat());
+            expected.push((lsn, payload));
+        }
+        let mut scan = Scan::new(shape, Lsn(from), None);
+        let mut found = Vec::new();
+        let stop = loop {
+            match scan.step(&mut image).unwrap() {
+                Step::Record(record) => found.push((record.header.lsn, record.payload.unwrap().to_vec())),
+                Step::Stop(stop) => break stop,
+            }
+        };
+        assert_eq!(found, expected, "from {from:#x}");
+        // One position, one LSN: the end of a segment is the first record's place in the next one.
+        let end = geometry.normalize(Lsn(from + count * 136));
+        assert_eq!(stop, Stop { lsn: end, reason: StopReason::Blank });
+        assert_eq!(end.0 == 2 * LARGEST + SEGMENT_HEADER_BYTES, from + count * 136 == 2 * LARGEST);
+    }
+}

@@ -1142,3 +1142,32 @@ fn r_11_what_is_taken_over_behind_the_tail_is_written_again_by_the_flush_alone_i
     assert!(log.store.failure().is_some() && log.store.persisted() == persisted, "final");
     assert_eq!(disk.calls(Call::FlushRange), flushes, "nothing was flushed over it");
 }
+
+/// A log that goes past 2 GiB, 4 GiB and farther, as far as its beginning was released: LSNs are as wide everywhere.
+#[test]
+fn kind_39_a_log_goes_on_past_two_and_four_gib_and_farther() {
+    for boundary in [1_u64 << 31, 1 << 32, 3 << 32, 1 << 48] {
+        let disk = TestDisk::new();
+        let log = TestLog::create(disk.clone()).unwrap();
+        log.handoff.retire();
+        log.store.reset_with(Lsn(boundary - SEGMENT_BYTES_MIN + 4096), |_| {}).unwrap();
+        drop(log);
+        let disk = disk.after_kill();
+        let mut log = TestLog::open(disk.clone()).unwrap();
+        let begins = log.opened.tail;
+        let starts: Vec<Lsn> = (0..300).map(|number| log.append(&payload(number)).unwrap().start).collect();
+        assert!(starts[0].0 < boundary && starts[299].0 > boundary + SEGMENT_BYTES_MIN, "{starts:?}");
+        let end = log.flush().unwrap().lsn();
+        let all: Vec<_> = (0..300).map(payload).collect();
+        assert!(log.payloads_from(begins) == all, "{boundary:#x}");
+        drop(log);
+        let disk = disk.after_kill();
+        let report = Inspection::open(disk.clone(), None).unwrap().verify().unwrap();
+        assert_eq!(report.verdict.tail(), end, "{boundary:#x}: {report:?}");
+        let log = TestLog::open(disk).unwrap();
+        assert_eq!((log.opened.tail, log.opened.cut), (end, false), "{boundary:#x}");
+        assert!(log.payloads_from(begins) == all, "{boundary:#x}");
+        log.store.trim(starts[250], end).unwrap();
+        assert!(log.payloads() == all[250..], "{boundary:#x}");
+    }
+}
