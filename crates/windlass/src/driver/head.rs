@@ -17,7 +17,7 @@ use windlass_store::disk::Disk;
 use super::local::Local;
 use super::memory::{SegmentError, Use};
 
-const PAGE_BYTES_MAX: usize = 4096;
+pub(super) const PAGE_BYTES_MAX: usize = 4096;
 const _: () = assert!(SEGMENT_HEADER_BYTES == PAGE_BYTES_MAX as u64);
 /// So far before the page a record is looked for at first.
 const BACK_BYTES: u64 = 64 << 10;

@@ -148,6 +148,11 @@ impl<F: Fabric> Segment<F> {
         self.image.get().map_or(0, |image| copy(&image.memory, &self.memory, range))
     }
 
+    /// Puts bytes in place as a read that brings them would.
+    pub(crate) fn bring(&self, offset: u64, bytes: &[u8]) {
+        self.image.get().map_or(&self.memory, |image| &image.memory).copy_in(offset, bytes);
+    }
+
     /// Puts bytes below the valid tail into the image, if there is one, for a peer that reads them.
     pub(crate) fn show(&self, range: Range<u64>) {
         if let Some(image) = self.image.get() {

@@ -19,6 +19,7 @@ use windlass_fabric::{
 };
 use windlass_log::{Geometry, Lsn, MemberId, SEGMENT_HEADER_BYTES};
 
+use super::head::PAGE_BYTES_MAX;
 use super::memory::Segment;
 use super::prefetch::Prefetched;
 use super::sessions::{End, Making, Target};
@@ -148,6 +149,20 @@ pub(crate) struct Fetching<F: Fabric> {
     posted: Lsn,
     under_way: u32,
     segments: Vec<Arc<Segment<F>>>,
+    /// Where in the first segment what is read apart belongs, and where that begins in the scratch memory.
+    apart: Option<(Range<u64>, u64)>,
+}
+
+impl<F: Fabric> Fetching<F> {
+    /// All is read: what was read apart goes to its place.
+    fn join(&mut self, scratch: &Buffer<F>) {
+        let Some((place, from)) = self.apart.take() else { return };
+        let mut page = [0; PAGE_BYTES_MAX];
+        let bytes =
+            &mut page[..usize::from(u16::try_from(place.end - place.start).expect("less than a page"))];
+        scratch.memory.read(from, bytes);
+        self.segments[0].bring(place.start, bytes);
+    }
 }
 
 /// An initiator's session. See the module.
@@ -215,7 +230,12 @@ impl<F: Fabric> Outgoing<F> {
         let (connection, inline) = making.connection(ACKNOWLEDGEMENT_RECEIVES, posted)?;
         let Target { buffer: acknowledgement, window: acknowledgement_window, key: acknowledgement_key } =
             making.target(slots::STRIDE_BYTES, Lasts::Once)?;
-        let scratch = Buffer::new(fabric, slots::slots_bytes(notice_slots), Access::NONE)?;
+        // A fetch reads a page into it, and sends nothing.
+        let access = match purpose {
+            Purpose::Replicate => Access::NONE,
+            Purpose::Fetch => Access::LOCAL_WRITE,
+        };
+        let scratch = Buffer::new(fabric, slots::slots_bytes(notice_slots), access)?;
         Ok(Outgoing {
             peer,
             session,
@@ -467,10 +487,13 @@ impl<F: Fabric> Outgoing<F> {
         deadline_ns: u64,
     ) {
         self.deadline_ns = deadline_ns;
-        self.fetching = Some(Fetching { token, range, posted: range.start, under_way: 0, segments });
+        self.fetching =
+            Some(Fetching { token, range, posted: range.start, under_way: 0, segments, apart: None });
     }
 
     /// Posts reads as far as windows are granted and the queue has room.
+    ///
+    /// Where the devices move whole pages, the page that the log here ends in is read apart, and only what lies behind that end is taken of it: its head is here, and the peer's may have rotted.
     fn read_on(&mut self) -> Result<Option<Turn>, SessionError> {
         let Some(fetching) = &mut self.fetching else { return Ok(None) };
         // A window that is open already may show what was asked for before, and no more, until the peer has said so.
@@ -483,8 +506,14 @@ impl<F: Fabric> Outgoing<F> {
             let Some(window) = self.windows.get(&number) else { break };
             let offset = geometry.offset_of(fetching.posted);
             let end = fetching.range.end.0.min(geometry.base(number + 1).0);
-            let bytes = short(end - fetching.posted.0).min(READ_BYTES);
-            let stretch = widened(self.connection.transfer(), offset..offset + u64::from(bytes))?;
+            let mut bytes = short(end - fetching.posted.0).min(READ_BYTES);
+            let transfer = self.connection.transfer();
+            let page = widened(transfer, offset..offset + 1)?;
+            let is_apart = page.start < offset && fetching.posted == fetching.range.start;
+            if is_apart {
+                bytes = bytes.min(short(page.end - offset));
+            }
+            let stretch = widened(transfer, offset..offset + u64::from(bytes))?;
             // What was granted may begin behind the header page only, and end before the segment does.
             let from = stretch.start - SEGMENT_HEADER_BYTES;
             let length = short(stretch.end - stretch.start);
@@ -494,12 +523,15 @@ impl<F: Fabric> Outgoing<F> {
             let first = geometry.segment_of(fetching.range.start);
             let index = usize::try_from(number - first).expect("segments of one fetch");
             let segment = &fetching.segments[index];
+            let into = if is_apart {
+                fetching.apart = Some((offset..offset + u64::from(bytes), offset - stretch.start));
+                Local { region: &self.scratch.region, offset: 0, bytes: length }
+            } else {
+                Local { region: segment.target(), offset: stretch.start, bytes: length }
+            };
             let request = Request {
                 id: work::id(WorkKind::Read, 0),
-                operation: Operation::Read {
-                    into: Local { region: segment.target(), offset: stretch.start, bytes: length },
-                    from: window.at(from),
-                },
+                operation: Operation::Read { into, from: window.at(from) },
                 signalled: true,
             };
             self.connection.post(&[request])?;
@@ -507,6 +539,9 @@ impl<F: Fabric> Outgoing<F> {
             fetching.posted = geometry.normalize(Lsn(fetching.posted.0 + u64::from(bytes)));
         }
         let is_done = fetching.posted >= fetching.range.end && fetching.under_way == 0;
+        if is_done {
+            fetching.join(&self.scratch);
+        }
         Ok(is_done.then_some(Turn::ReadsDone))
     }
 

@@ -568,3 +568,38 @@ fn the_head_of_a_page_is_checked_before_a_session_sends_it_first_r18() {
         rotten.stays_at(&mut sim, primary);
     }
 }
+
+/// The other way round: a candidate reads what a peer has more in whole pages, too, and the page that its own log ends in has a head here. What has rotted of that on the peer does not come along.
+#[test]
+fn the_head_of_a_page_that_rots_on_a_peer_is_not_read_over_what_a_candidate_has_r18() {
+    let mut candidates = 0;
+    for seed in 40..48 {
+        let (mut sim, primary) = led_over(seed, World::stepped(Files::WholePages));
+        let (at, peer) = ((primary + 1) % MEMBERS, (primary + 2) % MEMBERS);
+        let hurt = rest_inside_a_page(&mut sim, at);
+        sim.kill(at, None);
+        sim.is_idle = false;
+        let enough = sim.acknowledged.len() + 3;
+        sim.until("the others go on", |sim| sim.acknowledged.len() >= enough);
+        sim.is_idle = true;
+        sim.kill(primary, None);
+        let rotten = Rotten::new(&sim, peer, hurt);
+        sim.open(at, 1);
+        sim.until("one leads", |sim| {
+            assert_ne!(rotten.read(sim, at), rotten.byte, "rot was read from {peer}, seed {seed}");
+            sim.primary().is_some_and(|leads| leads != primary)
+        });
+        if sim.primary() != Some(at) {
+            continue;
+        }
+        candidates += usize::from(sim.driver(at).group_metrics().fetched_bytes > 0);
+        sim.open(primary, 1);
+        sim.is_idle = false;
+        sim.until("acknowledgements", |sim| {
+            assert_ne!(rotten.read(sim, at), rotten.byte, "rot was taken from {peer}, seed {seed}");
+            sim.acknowledged.len() > enough + 3
+        });
+        assert!(starts(&mut sim, at).contains(&hurt));
+    }
+    assert!(candidates > 0, "none had to read from its peer");
+}
