@@ -1089,6 +1089,30 @@ fn repair_and_salvage_keep_what_is_whole_around_a_damage_and_name_what_is_lost()
         (json["left"][0]["start"].as_u64(), json["left"][0]["end"].as_u64()),
         (Some(lost), Some(behind))
     );
+    // What an order would come to is shown by a dry run: what is lost, what is set aside, and the log is as it was.
+    let range = format!("{lost}..{behind}");
+    let (said, why) = out(&["repair", "LOG", "--dry-run", "--give-up", &range], DAMAGE);
+    let copy = format!("0001-{:016x}.segment-{lost:#x}-{}", 0, behind - lost);
+    for words in [
+        format!("would be given up: 1 range, {} bytes\nwould be left: 0 ranges, 0 bytes\n", behind - lost),
+        format!("would be kept as it was in {}: 2 files\n", log.join("quarantine").display()),
+        format!("would be lost: LSNs {lost} to {behind}, {} bytes\n", behind - lost),
+        format!("would be set aside: {copy}\nwould be set aside: 0001.json\n"),
+    ] {
+        assert!(said.contains(&words), "{words}{said}");
+    }
+    assert!(said.contains("whole: 3 records in ") && why.contains("nothing was changed"), "{said}{why}");
+    let json = out(&["repair", "LOG", "--dry-run", "--give-up", &range, "--json"], DAMAGE).0;
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(
+        (json["given_up"][0]["start"].as_u64(), json["quarantined"][0].as_str()),
+        (Some(lost), Some(&*copy))
+    );
+    let other = format!("{lost}..{end}");
+    assert!(
+        out(&["repair", "LOG", "--dry-run", "--give-up", &other], REFUSED).1.contains("not what is damaged")
+    );
+    assert!(snapshot(&log) == files, "a dry run changes nothing");
     // Without an order, or with another, what is lost is not given up.
     out(&["repair", "LOG"], DAMAGE);
     let other = format!("{lost}..{end}");

@@ -253,7 +253,7 @@ fn each_wrong_use_is_refused_with_what_to_do() {
     assert_eq!(again, "m4 is no member: configuration 2 of m1, m2, m3\n");
     group
         .group(&["add", "4"])
-        .refused(3, "m4 was given before: a number belongs to one disk for ever; take 5 or above");
+        .refused(3, "m4 can't be given: numbers rise, since each belongs to one disk for ever, and m4 is the highest that was ever given; the next free number is 5");
     let made = group.group(&["quorums", "--write", "3", "--takeover", "1"]).well();
     assert_eq!(
         made,

@@ -9,6 +9,7 @@
 //! two write quorums need not meet, nor two takeover quorums. [`Configuration`] can't be made otherwise. DESIGN.md section 8.11.
 
 use alloc::vec::Vec;
+use core::fmt;
 use core::net::SocketAddr;
 
 use windlass_log::MemberId;
@@ -170,6 +171,18 @@ pub enum Change {
     },
 }
 
+/// The number that a new member takes, above the highest that was given.
+struct Next(MemberId);
+
+impl fmt::Display for Next {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.0.checked_add(1) {
+            Some(next) => write!(f, "the next free number is {next}"),
+            None => f.write_str("there is no free one any more: make a new group, and take the records over"),
+        }
+    }
+}
+
 /// Why a change is refused. Nothing has happened.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 pub enum ChangeError {
@@ -191,8 +204,8 @@ pub enum ChangeError {
     /// No record of this tenure is committed yet.
     #[error("the tenure has committed nothing yet: try again in a moment")]
     TenureTooYoung,
-    /// The number was given before.
-    #[error("{member} was given before: a number belongs to one disk for ever; take {} or above", u16::from(highest.0) + 1)]
+    /// The number was given before, or one above it.
+    #[error("{member} can't be given: numbers rise, since each belongs to one disk for ever, and m{} is the highest that was ever given; {}", highest.0, Next(*highest))]
     NumberUsed {
         /// The number.
         member: MemberId,

@@ -187,6 +187,15 @@ pub(super) fn open_store(folder: &Path, error: &StoreOpenError) -> Failure {
                 ),
             )
         }
+        StoreOpenError::History(_) => {
+            let epochs = ReadOnly::open(folder, OpenMode::Tail);
+            let starts: Vec<Lsn> =
+                epochs.iter().flat_map(|log| log.epochs().map(|(_, start)| start)).collect();
+            Failure::new(
+                open_status(error),
+                history_full(folder, &starts).unwrap_or_else(|| error.to_string()),
+            )
+        }
         StoreOpenError::InUse { .. }
         | StoreOpenError::SuperblockMissing { .. }
         | StoreOpenError::NoLog { .. }
@@ -195,11 +204,22 @@ pub(super) fn open_store(folder: &Path, error: &StoreOpenError) -> Failure {
         | StoreOpenError::Copied { .. }
         | StoreOpenError::Configuration { .. }
         | StoreOpenError::Salvage
-        | StoreOpenError::History(_)
         | StoreOpenError::Encode(_)
         | StoreOpenError::Memory { .. }
         | StoreOpenError::Disk(_) => Failure::new(open_status(error), error),
     }
+}
+
+/// What to do about a log that has had too many epochs, which start here, oldest first.
+fn history_full(folder: &Path, starts: &[Lsn]) -> Option<String> {
+    let (count, second, middle) = (starts.len(), *starts.get(1)?, *starts.get(starts.len() / 2)?);
+    Some(format!(
+        "the log has had {count} epochs since its trim point, one for each opening after a crash, and has no room for another one: release its oldest records with `windlass log trim {folder} \
+         --before LSN`, where LSN is a record's START, at least {second}, which makes room for one epoch; {middle} makes room for {half}, and the log's end for all. `windlass log read {folder} --format hex` \
+         prints each START, and reading works as it is",
+        folder = folder.display(),
+        half = count / 2
+    ))
 }
 
 /// What to do about a superblock that is older than the log, where the one that belongs to it is gone.
@@ -329,5 +349,25 @@ pub(super) fn truncate(folder: &Path, error: &TruncateError) -> Failure {
         | TruncateError::InsideRecord { .. }
         | TruncateError::Beyond { .. }
         | TruncateError::Sealed { .. } => Failure::new(Status::Refused, error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_whose_history_is_full_says_how_far_it_is_to_be_trimmed() {
+        let starts: Vec<Lsn> = (0..2048).map(|number| Lsn(4144 + 8 * number)).collect();
+        let said = history_full(Path::new("d"), &starts).unwrap();
+        for words in [
+            "has had 2048 epochs",
+            "`windlass log trim d --before LSN`",
+            "at least 4152, which makes room for one",
+            "12336 makes room for 1024",
+        ] {
+            assert!(said.contains(words), "{words}: {said}");
+        }
+        assert_eq!(history_full(Path::new("d"), &starts[..1]), None);
     }
 }

@@ -140,7 +140,8 @@ enum Command {
     Repair {
         /// The folder
         folder: PathBuf,
-        /// Look, say what is amiss, and change nothing
+        /// Look, say what is amiss, and change nothing. With --give-up, or what accepts, as they are to be given then: say what a repair
+        /// would keep, give up and set aside, and change nothing
         #[arg(long)]
         dry_run: bool,
         /// A damaged range to give up, once for each; all of them, or nothing is given up

@@ -24,7 +24,7 @@ pub(super) const TABLE: &str = "\
 Exit status:
   0   done: the log is whole (repair --dry-run: nothing is amiss; salvage: everything was readable)
   1   something is to be mended, and nothing is lost by that (repair --dry-run), or is left of the torn end of a member's log, which its primary decides
-  2   damage: repair left it, as no --give-up names all of it, or found it (--dry-run), or something has to be moved out of the way; salvage could not read all
+  2   damage: repair left it, as no --give-up names all of it, or found it (--dry-run, also where it shows what --give-up would come to), or something has to be moved out of the way; salvage could not read all
   3   refused: no log there, a range that is not damaged, a member's log is given up, the new folder is not empty, ...
   4   the folder is in use by another process
   5   the system failed: reading, writing, flushing or access
@@ -173,6 +173,21 @@ fn finding(finding: &Finding) -> JsonFinding {
     JsonFinding { kind, what, range }
 }
 
+impl Repair {
+    /// Whether a repair with orders is to be shown, and not done.
+    fn rehearses(&self) -> bool {
+        self.dry_run
+            && (!self.give_up.is_empty() || self.accept_epoch.is_some() || self.accept_tail.is_some())
+    }
+
+    /// The flags that accept something, each with a space in front.
+    fn accepts(&self) -> String {
+        let epoch = self.accept_epoch.map_or_else(String::new, |epoch| format!(" --accept-epoch {epoch}"));
+        let tail = self.accept_tail.map_or_else(String::new, |tail| format!(" --accept-tail {tail}"));
+        epoch + &tail
+    }
+}
+
 /// Repairs, or says what a repair would find.
 pub(super) fn repair(repair: &Repair) -> Result<(), Failure> {
     let opened =
@@ -240,16 +255,31 @@ fn print(repair: &Repair, kept_in: &Path, repaired: &Repaired) -> Result<(), Fai
         let bytes: u64 = ranges.iter().map(|range| range.end.0 - range.start.0).sum();
         format!("{}, {bytes} bytes", counted(ranges.len() as u64, "range"))
     };
-    if !repair.dry_run {
-        output.line(format_args!("given up: {}", ranges(&repaired.given_up)))?;
+    let would = if repair.dry_run { "would be " } else { "" };
+    if !repair.dry_run || repair.rehearses() {
+        output.line(format_args!("{would}given up: {}", ranges(&repaired.given_up)))?;
     }
-    output.line(format_args!("left: {}", ranges(&repaired.left)))?;
+    let would = if repair.rehearses() { would } else { "" };
+    output.line(format_args!("{would}left: {}", ranges(&repaired.left)))?;
     if !repaired.quarantined.is_empty() {
         output.line(format_args!(
-            "kept as it was in {}: {}",
+            "{would}kept as it was in {}: {}",
             kept_in.display(),
             counted(repaired.quarantined.len() as u64, "file")
         ))?;
+    }
+    if repair.rehearses() {
+        for range in &repaired.given_up {
+            output.line(format_args!(
+                "would be lost: LSNs {} to {}, {} bytes",
+                range.start,
+                range.end,
+                range.end.0 - range.start.0
+            ))?;
+        }
+        for name in &repaired.quarantined {
+            output.line(format_args!("would be set aside: {name}"))?;
+        }
     }
     output.flush()
 }
@@ -277,8 +307,13 @@ fn end(repair: &Repair, repaired: &Repaired) -> Result<(), Failure> {
         | Finding::Damaged(_) => None,
     });
     // Else it was accepted.
-    if let Some(failure) = remedied.filter(|_| repair.dry_run) {
+    let is_accepted = repair.accept_epoch.is_some() || repair.accept_tail.is_some();
+    if let Some(failure) = remedied.filter(|_| repair.dry_run && !is_accepted) {
         return Err(failure);
+    }
+    if repair.rehearses() && repaired.findings.iter().any(|found| matches!(found, Finding::Interrupted)) {
+        let what = "a repair was cut short: the next one goes on with it before anything else, so that nothing can be rehearsed before that has run";
+        return Err(Failure::new(Status::Damage, what));
     }
     if !repaired.left.is_empty() {
         let is_member = repaired.holder == windlass::store::Holder::Member;
@@ -292,12 +327,17 @@ fn end(repair: &Repair, repaired: &Repaired) -> Result<(), Failure> {
                 .collect();
             format!(
                 "restore the files from a copy, read what is readable into a new log with `windlass log salvage`, or give up what is lost, keeping \
-                 what is whole behind it: `windlass log repair {} {}`",
+                 what is whole behind it: `windlass log repair {}{} {}` (with --dry-run it shows what that would come to)",
                 repair.folder.display(),
+                if repair.dry_run { repair.accepts() } else { String::new() },
                 flags.join(" ")
             )
         };
         return Err(Failure::new(Status::Damage, format_args!("damage is left; {remedy}")));
+    }
+    if repair.rehearses() && !repaired.findings.is_empty() {
+        let what = "nothing was changed: what is above is what the same command without --dry-run comes to";
+        return Err(Failure::new(Status::Damage, what));
     }
     if let Some(lsn) = repaired.torn.filter(|_| !repair.dry_run) {
         let what = format_args!(

@@ -31,7 +31,7 @@ use windlass_log::{
 pub use self::survey::Tally;
 
 use self::fill::Fill;
-use self::quarantine::Quarantine;
+use self::quarantine::{Keep, Quarantine, Rehearsal};
 use self::survey::{Mended, Survey};
 use crate::disk::{Access, Disk, DiskFile, Locked};
 use crate::error::{At, DiskCall, DiskError};
@@ -52,7 +52,7 @@ use crate::superblock;
 /// What a repair may do.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RepairOrders {
-    /// Look, and change nothing.
+    /// Look, and change nothing: with other orders, say what a repair with these would come to.
     pub dry_run: bool,
     /// The damaged ranges to give up, each as a repair has named it. Only all of them, or none.
     pub give_up: Vec<Range<Lsn>>,
@@ -64,6 +64,14 @@ pub struct RepairOrders {
     pub unsafe_filesystem: UnsafeFilesystem,
     /// What time it is, in seconds since 1970, for the note.
     pub at_s: u64,
+}
+
+impl RepairOrders {
+    /// Whether something is to be given up or accepted.
+    #[must_use]
+    pub fn has_any(&self) -> bool {
+        !self.give_up.is_empty() || self.accept_epoch.is_some() || self.accept_tail.is_some()
+    }
 }
 
 /// Something amiss in a folder, in the order in which it is looked for.
@@ -156,11 +164,11 @@ pub struct Repaired {
     pub holder: Holder,
     /// Where the log still ends in what a crash has torn: in a dry run, and of a member's log, whose end is its primary's to decide. Nothing durable is lost by it, and opening goes on there.
     pub torn: Option<Lsn>,
-    /// What was given up now, by this repair's orders or by those of an interrupted one that it has gone on with: nothing of it can be read any more.
+    /// What was given up now (in a dry run: what its orders would give up), by this repair's orders or by those of an interrupted one that it has gone on with: nothing of it can be read any more.
     pub given_up: Vec<Range<Lsn>>,
     /// Damage that is still there: no order named it, or it is a member's, whose peers have it.
     pub left: Vec<Range<Lsn>>,
-    /// The files in the quarantine's folder that this repair has made.
+    /// The files in the quarantine's folder that this repair has made; in a dry run with orders those that it would make.
     pub quarantined: Vec<String>,
 }
 
@@ -326,7 +334,7 @@ impl<D: Disk> Store<D> {
             return Err(OpenError::Filesystem { folder, filesystem }.into());
         }
         if orders.dry_run {
-            return Ok(look(disk, &quarantine(Make::Never)?)?.0);
+            return rehearse(disk, &quarantine(Make::Never)?, orders);
         }
         repair_locked(disk, quarantine, orders)
     }
@@ -456,15 +464,14 @@ fn go_on<D: Disk>(disk: &D, quarantine: &D, orders: &RepairOrders) -> Result<Vec
     Ok(begun.fill.given_up().collect())
 }
 
-fn repair_locked<D: Disk>(
-    disk: &D,
-    quarantine: QuarantinePlace<'_, D>,
+/// Whether the orders are for the log as it is: nothing is changed by any that are not.
+fn check<D: Disk>(
+    repaired: &Repaired,
+    plan: &Plan,
+    now: &Superblock,
+    before: &Option<D>,
     orders: &RepairOrders,
-) -> Result<Repaired, RepairError> {
-    let before = quarantine(Make::Never)?;
-    let gone_on = before.as_ref().map(|folder| go_on(disk, folder, orders)).transpose()?.unwrap_or_default();
-    let (mut repaired, mut plan) = look(disk, &before)?;
-    let now = identify_forgiving(disk, Access::Read)?.now;
+) -> Result<(), RepairError> {
     if let Some(epoch) = orders.accept_epoch.filter(|epoch| *epoch > now.promised)
         && plan.accepted.as_ref().is_none_or(|accepted| accepted.promised != epoch)
     {
@@ -489,7 +496,7 @@ fn repair_locked<D: Disk>(
         let (file, count) = (file.to_path_buf(), repaired.in_the_way().count());
         return Err(RepairError::InTheWay { file, count });
     }
-    if let Some(accepted) = plan.accepted.take() {
+    if let Some(accepted) = &plan.accepted {
         let (promised, newest, holder) = (now.promised, accepted.promised, repaired.holder);
         match plan.past {
             None if is_member || orders.accept_epoch != Some(newest) => {
@@ -500,6 +507,62 @@ fn repair_locked<D: Disk>(
             }
             None | Some(_) => {}
         }
+    }
+    Ok(())
+}
+
+/// Looks, and says what a repair with these orders would come to. What one that was cut short has begun is not rehearsed: the next repair goes on with it, and then looks again.
+fn rehearse<D: Disk>(
+    disk: &D,
+    quarantine: &Option<D>,
+    orders: &RepairOrders,
+) -> Result<Repaired, RepairError> {
+    let (mut repaired, mut plan) = look(disk, quarantine)?;
+    if !orders.has_any() || repaired.findings.contains(&Finding::Interrupted) {
+        return Ok(repaired);
+    }
+    let Identified { now, geometry, .. } = identify_forgiving(disk, Access::Read)?;
+    check(&repaired, &plan, &now, quarantine, orders)?;
+    let mut kept = Rehearsal::new(disk, quarantine)?;
+    let now = match plan.accepted.take() {
+        Some(accepted) => {
+            keep_superblock(&mut kept)?;
+            kept.end();
+            plan.copies.clear();
+            accepted
+        }
+        None => now,
+    };
+    let fill = plan.fill(&now, repaired.holder == Holder::Member, gives_up(&repaired, orders));
+    if Fill::new(now.log_id, now.generation) != fill || !plan.copies.is_empty() {
+        keep(&mut kept, geometry, &plan, &fill, repaired.tail)?;
+        kept.end();
+    }
+    repaired.quarantined = kept.files();
+    repaired.given_up = fill.given_up().collect();
+    if !repaired.given_up.is_empty() {
+        repaired.left.clear();
+    }
+    repaired.torn = repaired.torn.filter(|lsn| fill.torn != Some(*lsn) || repaired.holder == Holder::Member);
+    Ok(repaired)
+}
+
+/// Whether the orders name all that is lost.
+fn gives_up(repaired: &Repaired, orders: &RepairOrders) -> bool {
+    !repaired.left.is_empty() && repaired.left.iter().all(|range| orders.give_up.contains(range))
+}
+
+fn repair_locked<D: Disk>(
+    disk: &D,
+    quarantine: QuarantinePlace<'_, D>,
+    orders: &RepairOrders,
+) -> Result<Repaired, RepairError> {
+    let before = quarantine(Make::Never)?;
+    let gone_on = before.as_ref().map(|folder| go_on(disk, folder, orders)).transpose()?.unwrap_or_default();
+    let (mut repaired, mut plan) = look(disk, &before)?;
+    let now = identify_forgiving(disk, Access::Read)?.now;
+    check(&repaired, &plan, &now, &before, orders)?;
+    if let Some(accepted) = plan.accepted.take() {
         let quarantined = accept(disk, quarantine, orders, &accepted, &plan.unreadable)?;
         let after = repair_locked(disk, quarantine, orders)?;
         let findings = repaired.findings;
@@ -507,9 +570,7 @@ fn repair_locked<D: Disk>(
         let given_up = gone_on.into_iter().chain(after.given_up).collect();
         return Ok(Repaired { findings, quarantined, given_up, ..after });
     }
-    let gives_up =
-        !repaired.left.is_empty() && repaired.left.iter().all(|range| orders.give_up.contains(range));
-    let fill = plan.fill(&now, is_member, gives_up);
+    let fill = plan.fill(&now, repaired.holder == Holder::Member, gives_up(&repaired, orders));
     let is_nothing = Fill::new(now.log_id, now.generation) == fill;
     if is_nothing && plan.copies.is_empty() {
         repaired.given_up = gone_on;
@@ -543,10 +604,7 @@ fn accept<D: Disk>(
     let Identified { now, geometry, file, copies, .. } = identify_forgiving(disk, Access::ReadWrite)?;
     let folder = quarantine(Make::IfAbsent)?.expect("a folder that was to be made is there");
     let mut kept = Quarantine::new(disk, folder, orders.at_s)?;
-    for copy in [0, superblock::COPY_BYTES] {
-        let why = "a superblock older than the log, before it was made to fit the log's records";
-        kept.range(names::SUPERBLOCK, copy, superblock::COPY_BYTES, None, why)?;
-    }
+    keep_superblock(&mut kept)?;
     let quarantined = kept.begin(&Fill::new(now.log_id, now.generation))?;
     // The first copy touched is never the only whole one.
     for copy in copies.to_mend(&now) {
@@ -596,9 +654,18 @@ impl Plan {
     }
 }
 
+/// Copies a superblock that is older than the log.
+fn keep_superblock(kept: &mut impl Keep) -> Result<(), RepairError> {
+    for copy in [0, superblock::COPY_BYTES] {
+        let why = "a superblock older than the log, before it was made to fit the log's records";
+        kept.range(names::SUPERBLOCK, copy, superblock::COPY_BYTES, None, why)?;
+    }
+    Ok(())
+}
+
 /// Copies whatever is going to change.
-fn keep<D: Disk>(
-    kept: &mut Quarantine<'_, D>,
+fn keep(
+    kept: &mut impl Keep,
     geometry: Geometry,
     plan: &Plan,
     fill: &Fill,

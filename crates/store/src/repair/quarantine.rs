@@ -40,6 +40,19 @@ pub(super) struct Begun {
     pub(super) note: PathBuf,
 }
 
+fn next_number<D: Disk>(folder: &D) -> Result<u32, DiskError> {
+    let numbers = numbered(folder)?.into_iter().map(|(number, _)| number);
+    Ok(numbers.max().unwrap_or(0).saturating_add(1))
+}
+
+fn copy_name(number: u32, name: &str, offset: u64, bytes: u64) -> String {
+    format!("{number:04}-{name}-{offset:#x}-{bytes}")
+}
+
+fn note_name(number: u32) -> String {
+    format!("{number:04}.json")
+}
+
 fn begun_name(number: u32) -> String {
     format!("{number:04}.begun")
 }
@@ -173,15 +186,81 @@ fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', " ")
 }
 
-impl<'a, D: Disk> Quarantine<'a, D> {
-    pub(super) fn new(log: &'a D, folder: D, at_s: u64) -> Result<Quarantine<'a, D>, DiskError> {
-        let numbers = numbered(&folder)?.into_iter().map(|(number, _)| number);
-        let number = numbers.max().unwrap_or(0).saturating_add(1);
-        Ok(Quarantine { log, folder, number, at_s, files: Vec::new(), entries: String::new() })
+/// Where what is going to change is kept.
+pub(super) trait Keep {
+    /// Copies a part of a file. What is not there any more is said so in the note, and what the medium does not give: it is zeros in the copy.
+    fn range(
+        &mut self,
+        name: &str,
+        offset: u64,
+        bytes: u64,
+        lsns: Option<Range<Lsn>>,
+        why: &str,
+    ) -> Result<(), RepairError>;
+
+    /// Copies a part of the log, segment by segment.
+    fn log_range(&mut self, geometry: Geometry, lsns: Range<Lsn>, why: &str) -> Result<(), RepairError> {
+        let mut at = lsns.start;
+        while at < lsns.end {
+            let number = geometry.segment_of(at);
+            let end = lsns.end.min(geometry.base(number + 1));
+            // A header page belongs to nothing in the log, and may be what is damaged.
+            let offset = geometry.offset_of(at);
+            let offset = if offset == SEGMENT_HEADER_BYTES { 0 } else { offset };
+            let bytes = end.0 - geometry.base(number).0 - offset;
+            self.range(&names::segment(geometry, number), offset, bytes, Some(at..end), why)?;
+            at = geometry.normalize(end);
+        }
+        Ok(())
+    }
+}
+
+/// What a repair would keep, by the names that it would give it.
+pub(super) struct Rehearsal<'a, D: Disk> {
+    log: &'a D,
+    number: u32,
+    files: Vec<String>,
+}
+
+impl<'a, D: Disk> Rehearsal<'a, D> {
+    /// Of the next repair, as the quarantine is now.
+    pub(super) fn new(log: &'a D, quarantine: &Option<D>) -> Result<Rehearsal<'a, D>, DiskError> {
+        let number = quarantine.as_ref().map_or(Ok(1), next_number)?;
+        Ok(Rehearsal { log, number, files: Vec::new() })
     }
 
-    /// Copies a part of a file. What is not there any more is said so in the note, and what the medium does not give: it is zeros in the copy.
-    pub(super) fn range(
+    /// All of this repair is named; what follows would be the next one's.
+    pub(super) fn end(&mut self) {
+        self.files.push(note_name(self.number));
+        self.number = self.number.saturating_add(1);
+    }
+
+    /// The names of the files.
+    pub(super) fn files(self) -> Vec<String> {
+        self.files
+    }
+}
+
+impl<D: Disk> Keep for Rehearsal<'_, D> {
+    fn range(
+        &mut self,
+        name: &str,
+        offset: u64,
+        bytes: u64,
+        _: Option<Range<Lsn>>,
+        _: &str,
+    ) -> Result<(), RepairError> {
+        match self.log.open(name, Access::Read) {
+            Ok(_) => self.files.push(copy_name(self.number, name, offset, bytes)),
+            Err(Errno::NOENT) => {}
+            Err(errno) => return Ok(Err(errno).at(DiskCall::Open, self.log.path(), name)?),
+        }
+        Ok(())
+    }
+}
+
+impl<D: Disk> Keep for Quarantine<'_, D> {
+    fn range(
         &mut self,
         name: &str,
         offset: u64,
@@ -189,7 +268,7 @@ impl<'a, D: Disk> Quarantine<'a, D> {
         lsns: Option<Range<Lsn>>,
         why: &str,
     ) -> Result<(), RepairError> {
-        let copy = format!("{:04}-{name}-{offset:#x}-{bytes}", self.number);
+        let copy = copy_name(self.number, name, offset, bytes);
         let mut unreadable = Unreadable::default();
         let copied = match self.log.open(name, Access::Read) {
             Ok(from) => self.copy(&from, name, &copy, offset..offset + bytes, &mut unreadable)?,
@@ -213,26 +292,12 @@ impl<'a, D: Disk> Quarantine<'a, D> {
         );
         Ok(())
     }
+}
 
-    /// Copies a part of the log, segment by segment.
-    pub(super) fn log_range(
-        &mut self,
-        geometry: Geometry,
-        lsns: Range<Lsn>,
-        why: &str,
-    ) -> Result<(), RepairError> {
-        let mut at = lsns.start;
-        while at < lsns.end {
-            let number = geometry.segment_of(at);
-            let end = lsns.end.min(geometry.base(number + 1));
-            // A header page belongs to nothing in the log, and may be what is damaged.
-            let offset = geometry.offset_of(at);
-            let offset = if offset == SEGMENT_HEADER_BYTES { 0 } else { offset };
-            let bytes = end.0 - geometry.base(number).0 - offset;
-            self.range(&names::segment(geometry, number), offset, bytes, Some(at..end), why)?;
-            at = geometry.normalize(end);
-        }
-        Ok(())
+impl<'a, D: Disk> Quarantine<'a, D> {
+    pub(super) fn new(log: &'a D, folder: D, at_s: u64) -> Result<Quarantine<'a, D>, DiskError> {
+        let number = next_number(&folder)?;
+        Ok(Quarantine { log, folder, number, at_s, files: Vec::new(), entries: String::new() })
     }
 
     fn copy(
@@ -274,7 +339,7 @@ impl<'a, D: Disk> Quarantine<'a, D> {
 
     /// Everything is copied: the note, and the orders, after which the log may be changed. The names of this repair's files.
     pub(super) fn begin(&mut self, fill: &Fill) -> Result<Vec<String>, DiskError> {
-        let note = format!("{:04}.json", self.number);
+        let note = note_name(self.number);
         let text = format!(
             "{{\n  \"log\": \"{}\",\n  \"at_seconds_since_1970\": {},\n  \"kept\": [\n{}\n  ]\n}}\n",
             escaped(&self.log.path().display().to_string()),

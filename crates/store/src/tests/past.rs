@@ -136,7 +136,10 @@ fn kind_11_a_superblock_from_before_a_clean_close_is_told_and_all_records_are_ke
         assert!(matches!(without, Err(RepairError::PastCleanMark { .. })), "{without:?}");
         let other = repair(&disk, &accepting(case.clean));
         assert!(matches!(other, Err(RepairError::NotTail { .. })), "{other:?}");
+        let rehearsed = repair(&disk, &RepairOrders { dry_run: true, ..accepting(case.tail) }).unwrap();
         assert!(files(&disk) == held, "nothing was changed");
+        let repaired = repair(&disk.copied_in_place(), &accepting(case.tail)).unwrap();
+        assert_eq!(rehearsed, repaired, "what was rehearsed came about");
 
         // Stopped at every step.
         if before > 60 {

@@ -40,6 +40,20 @@ fn dry(disk: &TestDisk) -> Repaired {
     repaired
 }
 
+/// What a dry run says that a repair with these orders would come to.
+fn rehearsed(disk: &TestDisk, orders: &RepairOrders) -> Repaired {
+    let before = contents(disk);
+    let repaired = try_repair(disk, &RepairOrders { dry_run: true, ..orders.clone() }).unwrap();
+    assert!(contents(disk) == before, "a dry run changes nothing");
+    repaired
+}
+
+/// What was rehearsed came about. The bytes kept count filler once it is there.
+fn assert_same(rehearsed: &Repaired, repaired: &Repaired, what: &str) {
+    let kept = super::super::repair::Tally { bytes: rehearsed.kept.bytes, ..repaired.kept };
+    assert_eq!(rehearsed, &Repaired { kept, ..repaired.clone() }, "{what}");
+}
+
 fn contents(disk: &TestDisk) -> Vec<(String, Vec<u8>)> {
     disk.names().into_iter().map(|name| (name.clone(), disk.read_file(&name))).collect()
 }
@@ -151,7 +165,9 @@ fn kind_3_what_is_lost_is_named_by_a_dry_run_quarantined_and_given_up_by_order_a
             let wrong = RepairOrders { give_up: vec![Lsn(8)..Lsn(16)], ..RepairOrders::default() };
             assert!(matches!(try_repair(&disk, &wrong), Err(RepairError::NotDamaged { .. })), "{what}");
         }
+        let rehearsed = rehearsed(&disk, &giving_up(&found));
         let repaired = try_repair(&disk, &giving_up(&found)).unwrap();
+        assert_same(&rehearsed, &repaired, what);
         assert_eq!((&repaired.given_up, repaired.left.len()), (&found.left, 0), "{what}");
         assert_eq!(repaired.kept.records, left.len() as u64, "{what}: {repaired:?}");
         assert_eq!(numbers(&disk), left, "{what}");

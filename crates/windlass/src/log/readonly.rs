@@ -110,6 +110,12 @@ impl ReadOnly {
         }
     }
 
+    /// The epochs of which the log may have records, and the LSN from which on each is the newest: the START of a record of its own, above the trim point but for the oldest
+    /// one's. Oldest first.
+    pub fn epochs(&self) -> impl ExactSizeIterator<Item = (Epoch, Lsn)> + '_ {
+        self.inspection.superblock().history.entries().iter().map(|entry| (entry.epoch, entry.start))
+    }
+
     /// The end of a log that was closed cleanly.
     #[must_use]
     pub fn clean_tail(&self) -> Option<Lsn> {
