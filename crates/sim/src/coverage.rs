@@ -159,6 +159,36 @@ marks! {
     EmptiedReplaced = "operator: member with an emptied disk replaced";
     /// An operator asked for other sizes of quorums.
     QuorumsChanged = "operator: sizes of quorums changed";
+    /// A tenure began at the member that it was handed over to.
+    HandedToChosen = "operator: handed over to the chosen member";
+    /// A member was promoted and leads, with the primary cut off from it.
+    PromotedAcrossCut = "operator: promoted while the primary was cut off";
+    /// A member was promoted and leads, while the primary stands still.
+    PromotedOverFrozen = "operator: promoted while the primary stood still";
+    /// A member that is cut off from all others was promoted, and does not lead.
+    PromotedAlone = "operator: promoted alone, and leads nothing";
+    /// An operator's word was refused: somebody leads.
+    WordRefusedLed = "operator: word refused, a primary leads";
+    /// An operator's word was refused: the process has shown what is lost.
+    WordRefusedShown = "operator: word refused, it was shown";
+    /// An operator's word was refused: the engine has stopped.
+    WordRefusedStopped = "operator: word refused, stopped";
+    /// A word was taken by a member that is cut off from all others, and it does not lead.
+    WordAlone = "operator: word taken alone, and leads nothing";
+    /// A word was given where too few answer, and nobody leads.
+    WordWithoutQuorum = "operator: word without a quorum, and nobody leads";
+    /// A word was taken, and lapsed since its member follows.
+    WordLapsed = "operator: word lapsed";
+    /// A member leads by an operator's word.
+    WordCarriedOut = "operator: word carried out";
+    /// What was owed was given up by it.
+    WordGaveUp = "operator: word gave up what was acknowledged";
+    /// A member leads by an operator's word that lost memory counts.
+    MemoryWordCarriedOut = "operator: word for lost memory carried out";
+    /// What was acknowledged as replicated alone was given up by it.
+    MemoryWordGaveUp = "operator: word gave up what was replicated alone";
+    /// A member that has shown more than there is by an operator's word stopped.
+    ShownMoreStopped = "operator: who has shown more than a word left stops";
     // ---- protocol
     /// A change of the group was refused.
     ChangeRefused = "change of the group refused";

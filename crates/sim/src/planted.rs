@@ -48,6 +48,7 @@ const KNOWN: &[(Bug, RangeInclusive<u64>)] = &[
     (Bug::UncheckedAcknowledgement, EARLY),
     (Bug::ReusedKey, EARLY),
     (Bug::FlushRetried, EARLY),
+    (Bug::WordUnchecked, EARLY),
 ];
 
 /// Runs the bugs whose name contains `of`, all of them if it is empty, each for up to `seeds` seeds from `first` on; one line for each. Whether all were found.

@@ -100,9 +100,15 @@ fn live(world: &mut World, setting: &Setting) {
         world.finish();
     }
     if world.violation.is_none()
+        && let Some(excess) = setting.hands.and_then(|hands| hands.excess)
+    {
+        return crate::oracle::exceeded::goes_on(world, excess);
+    }
+    if world.violation.is_none()
         && let Some(excess) = setting.exceeds
     {
-        return crate::oracle::exceeded::is_told(world, excess);
+        crate::oracle::exceeded::is_told(world, excess);
+        return;
     }
     if world.violation.is_none() && setting.leaks_at_the_end {
         crate::oracle::held_up::replaced(world);

@@ -70,6 +70,8 @@ pub struct Setting {
     pub writes_back: bool,
     /// At the end more is lost than the group survives.
     pub exceeds: Option<Excess>,
+    /// An operator promotes, hands over and gives words by hand.
+    pub hands: Option<Hands>,
     /// How much the members' clocks run fast or slow at most, in millionths.
     pub drift_millionths: u64,
 }
@@ -90,6 +92,21 @@ pub enum Excess {
     DisksEmptied,
     /// One record has rotted on every disk.
     RotEverywhere,
+    /// A takeover quorum finds rot, in one record or each in another, while the others are away.
+    RotOfMajority,
+    /// All machines lose power at once and a takeover quorum comes back, where the group allows `Replicated`.
+    MemoryLost,
+}
+
+/// What an operator does by hand.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Hands {
+    /// The mean time between two of its deeds, in nanoseconds.
+    pub deed_ns: u64,
+    /// It also gives its word to lead with what is left where that is not called for.
+    pub gives_words: bool,
+    /// At the end more is lost than the group survives, and it gives its word to go on with what is left.
+    pub excess: Option<Excess>,
 }
 
 /// A fault that the world strikes with.
@@ -302,6 +319,7 @@ impl Setting {
                 1 => Some(Excess::RotEverywhere),
                 _ => None,
             },
+            hands: None,
             drift_millionths: pick(&mut random, &[0, 1_000, 50_000]),
             reservation_ns: PATIENT,
         };
@@ -311,7 +329,21 @@ impl Setting {
         if seed % 4 == 3 {
             setting.change_the_group(&mut Random::new(seed ^ 0x6d65_6d62_6572));
         }
+        if seed % 8 == 2 {
+            setting.operate_by_hand(&mut Random::new(seed ^ 0x0068_616e_6473));
+        }
         setting
+    }
+
+    /// An operator's hands: drawn by a generator of their own, so that the other seeds stay what they are.
+    fn operate_by_hand(&mut self, random: &mut Random) {
+        let lost = if self.replicated_allowed { Excess::MemoryLost } else { Excess::RotOfMajority };
+        let kinds = [Excess::DisksEmptied, Excess::RotEverywhere, Excess::RotOfMajority, lost, lost];
+        self.hands = Some(Hands {
+            deed_ns: random.range(15 * MS, 60 * MS),
+            gives_words: random.percent(60),
+            excess: random.percent(75).then(|| pick(random, &kinds)),
+        });
     }
 
     /// The group changes, or has quorums of other sizes: drawn by a generator of its own, so that the other seeds stay what they are.
@@ -366,6 +398,13 @@ impl Setting {
             "control.duplicated" => &mut control.duplicated,
             "control.lost" => &mut control.lost,
             "Change" => return std::mem::take(&mut self.change_ns) > 0,
+            "Hands" => return self.hands.take().is_some(),
+            "Words" => {
+                let hands = self.hands.as_mut();
+                return hands.is_some_and(|hands| {
+                    hands.excess.take().is_some() | std::mem::take(&mut hands.gives_words)
+                });
+            }
             "Quorums" => {
                 self.changes_sizes = false;
                 self.quorums = Quorums::Majority;

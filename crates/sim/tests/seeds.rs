@@ -2,7 +2,7 @@
 
 use windlass_sim::coverage::Mark;
 use windlass_sim::fabric::{Device, FabricFaults};
-use windlass_sim::setting::{ControlFaults, SEGMENT_BYTES, Setting, Strike};
+use windlass_sim::setting::{ControlFaults, Excess, Hands, SEGMENT_BYTES, Setting, Strike};
 use windlass_sim::{Report, run, run_with};
 
 /// Seeds that failed once, with what they found. Each stays here for ever.
@@ -57,8 +57,47 @@ fn without_faults(seed: u64) -> Setting {
         held_ns: 0,
         leaked: 0,
         leaks_at_the_end: false,
+        hands: None,
         ..Setting::of(seed)
     }
+}
+
+/// More than the group survives is lost at the end of otherwise sound runs, and an operator gives its word: what each kind has to show.
+#[test]
+fn by_an_operators_word_a_group_goes_on_with_what_is_left_and_nothing_else_is_given_up() {
+    let kinds = [
+        (Excess::DisksEmptied, false, Mark::WordWithoutQuorum),
+        (Excess::RotEverywhere, false, Mark::WordGaveUp),
+        (Excess::RotOfMajority, false, Mark::WordGaveUp),
+        (Excess::MemoryLost, true, Mark::MemoryWordCarriedOut),
+    ];
+    for (excess, replicated_allowed, mark) in kinds {
+        let mut met = 0;
+        for seed in 1..=6 {
+            let hands = Hands { deed_ns: 1 << 40, gives_words: false, excess: Some(excess) };
+            let setting = Setting {
+                hands: Some(hands),
+                replicated_allowed,
+                spares: 0,
+                change_ns: 0,
+                ..without_faults(seed)
+            };
+            let report = run_with(seed, setting, true);
+            check(&report);
+            met += report.coverage.count(mark);
+        }
+        assert!(met > 0, "{excess:?}: no seed has met: {}", mark.name());
+    }
+}
+
+#[test]
+fn an_operators_hands_can_be_switched_off() {
+    let mut setting = Setting::of(10);
+    assert!(setting.hands.is_some() && setting.switch_off("Hands"));
+    let report = run_with(10, setting, true);
+    check(&report);
+    let marks = [Mark::HandedToChosen, Mark::PromotedAlone, Mark::WordRefusedLed, Mark::WordCarriedOut];
+    assert!(marks.iter().all(|mark| report.coverage.count(*mark) == 0));
 }
 
 #[test]

@@ -9,7 +9,7 @@ const NAME: &str = "nothing acknowledged is lost";
 
 impl Oracle {
     /// A commit succeeded at `Replicated` or `Durable`.
-    pub(crate) fn acknowledge(&mut self, epoch: Epoch, start: Lsn) -> Checked {
+    pub(crate) fn acknowledge(&mut self, epoch: Epoch, start: Lsn, is_durable: bool) -> Checked {
         let Some(append) = self.fate(epoch, start) else {
             return violated(NAME, format!("{start} of {epoch:?} was acknowledged and never appended"));
         };
@@ -23,6 +23,10 @@ impl Oracle {
         append.fate = Fate::Acknowledged;
         let content = append.content;
         self.acknowledged_count += 1;
+        if self.is_given_up(epoch, start, is_durable) && self.committed.get(&start) != Some(&content) {
+            // By a primary that has not heard of an operator's word yet.
+            return Ok(());
+        }
         self.was_not_cut(epoch, start)?;
         match self.committed.get(&start) {
             Some(committed) if *committed != content => {
@@ -34,6 +38,11 @@ impl Oracle {
             Some(_) | None => {}
         }
         self.acknowledged.insert(start, (content, epoch));
+        if is_durable {
+            self.replicated_only.remove(&start);
+        } else {
+            self.replicated_only.insert(start);
+        }
         Ok(())
     }
 

@@ -20,6 +20,15 @@ pub(crate) struct Configurations {
     last: Option<(Lsn, u64)>,
 }
 
+impl Configurations {
+    /// What is committed from here on was given up by an operator's word.
+    pub(super) fn give_up(&mut self, from: Lsn) {
+        if let Some((_, number)) = self.last.take_if(|(at, _)| *at >= from) {
+            self.known.split_off(&number);
+        }
+    }
+}
+
 impl Oracle {
     /// A member calls a configuration committed.
     pub(crate) fn configuration_known(&mut self, member: u8, configuration: &Configuration) -> Checked {

@@ -8,12 +8,19 @@ use crate::world::World;
 
 /// How long the members have to say so.
 const SAID_WITHIN: u64 = 8_000 * MS;
+/// How long the group may take until it goes on by an operator's word, and until it is whole.
+const GOES_ON: u64 = 20_000 * MS;
+/// Clients ask for so long before more is lost than the group survives, and once it is whole again.
+const LOADED: u64 = 40 * MS;
+const BUSY_AFTER: u64 = 30 * MS;
+/// What has to be acknowledged by who leads by a word.
+const ACKNOWLEDGED: u64 = 20;
 
-/// Loses more than the group survives, and waits for its word.
-pub(crate) fn is_told(world: &mut World, excess: Excess) {
+/// Loses more than the group survives, and waits for its word. `false`: there was nothing to lose.
+pub(crate) fn is_told(world: &mut World, excess: Excess) -> bool {
     let said = world.said();
     if !world.exceed(excess) {
-        return;
+        return false;
     }
     let until = world.now + SAID_WITHIN;
     while world.violation.is_none() && world.said() == said && world.now < until {
@@ -22,10 +29,90 @@ pub(crate) fn is_told(world: &mut World, excess: Excess) {
     }
     if world.violation.is_none() && world.said() == said {
         let what = format!("{excess:?}, and {} ms later nobody says so: {}", SAID_WITHIN / MS, world.told());
-        return world.note(violated("never silently wrong", what));
+        world.note(violated("never silently wrong", what));
+        return true;
     }
     // What comes of it: whoever leads has all of it, and whoever reads finds it or an error.
     let until = world.now + 500 * MS;
     world.run(until);
     world.told_so();
+    true
+}
+
+/// The same, and an operator gives its word as it is told to: the group goes on with what is left, and is whole again once those who were away are back. Where a
+/// majority's disks are empty no word helps: those who are whole are too few.
+pub(crate) fn goes_on(world: &mut World, excess: Excess) {
+    if excess == Excess::MemoryLost {
+        // Much is placed and not flushed.
+        world.slow_disks();
+    }
+    world.busy();
+    let until = world.now + LOADED;
+    world.run(until);
+    // Nothing of what is lost is to be trimmed away before anybody looks.
+    world.quiet();
+    if world.violation.is_some() || !is_told(world, excess) || world.violation.is_some() {
+        return;
+    }
+    if excess == Excess::DisksEmptied {
+        return goes_on_without(world, excess);
+    }
+    world.busy();
+    let before = world.oracle.acknowledged_count;
+    let until = world.now + GOES_ON;
+    while world.violation.is_none() && world.now < until {
+        if world.oracle.acknowledged_count >= before + ACKNOWLEDGED && !world.is_without_primary() {
+            break;
+        }
+        world.goes_on_by_word(excess);
+        let next = world.now + 100 * MS;
+        world.run(next);
+    }
+    if world.violation.is_none() && world.now >= until {
+        let what =
+            format!("{excess:?}, and {} ms later nothing is acknowledged: {}", GOES_ON / MS, world.told());
+        return world.note(violated(super::words::NAME, what));
+    }
+    world.all_come_back();
+    let until = world.now + BUSY_AFTER;
+    world.run(until);
+    world.quiet();
+    let until = world.now + GOES_ON;
+    while world.violation.is_none() && !world.is_whole() && world.now < until {
+        // What each has lost is found one after the other.
+        world.goes_on_by_word(excess);
+        let next = world.now + 100 * MS;
+        world.run(next);
+    }
+    if world.violation.is_none() && !world.is_whole() {
+        let what = format!(
+            "{excess:?}, and {} ms after who was away is back the group is not whole: {}",
+            GOES_ON / MS,
+            world.told()
+        );
+        return world.note(violated(super::words::NAME, what));
+    }
+    if world.violation.is_none() {
+        world.finish();
+    }
+}
+
+/// Those who are whole are too few for a takeover quorum: whoever takes the word leads nothing.
+fn goes_on_without(world: &mut World, excess: Excess) {
+    let until = world.now + 2_000 * MS;
+    while world.violation.is_none() && world.now < until && !world.has_word_out() {
+        world.goes_on_by_word(excess);
+        let next = world.now + 50 * MS;
+        world.run(next);
+    }
+    let has_word = world.has_word_out();
+    let until = world.now + 1_000 * MS;
+    world.run(until);
+    if world.violation.is_none() && has_word {
+        if world.is_without_primary() {
+            return world.led_nobody();
+        }
+        let what = format!("{excess:?}, and by a word somebody leads: {}", world.told());
+        world.note(violated(super::words::NAME, what));
+    }
 }

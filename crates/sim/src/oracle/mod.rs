@@ -14,8 +14,9 @@ mod primaries;
 mod revoked;
 pub(crate) mod unknown;
 pub(crate) mod watermarks;
+pub(crate) mod words;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use windlass::{Epoch, Lsn};
@@ -84,6 +85,8 @@ pub(crate) struct Oracle {
     committed_end: Lsn,
     /// What was acknowledged at a quorum's level, by start, and in which epoch.
     acknowledged: BTreeMap<Lsn, (Content, Epoch)>,
+    /// Which of these at `Replicated` alone.
+    replicated_only: BTreeSet<Lsn>,
     /// Everything that an append returned, by epoch and start.
     appends: BTreeMap<(Epoch, Lsn), Append>,
     /// What a member has said to be cut, by epoch and start, and which member: it never comes back.
@@ -91,6 +94,7 @@ pub(crate) struct Oracle {
     /// Who led each epoch.
     primaries: BTreeMap<Epoch, u8>,
     configurations: configurations::Configurations,
+    words: words::Losses,
     /// What each member has promised to others, by its own word.
     promises: BTreeMap<u8, Epoch>,
     /// How many were acknowledged, at any level.

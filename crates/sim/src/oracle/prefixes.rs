@@ -11,6 +11,7 @@ impl Oracle {
     pub(crate) fn published(&mut self, member: u8, promised: Epoch, start: Lsn, found: Content) -> Checked {
         match self.committed.get(&start) {
             Some(known) if *known == found => Ok(()),
+            Some(_) | None if self.is_unheard(member, found.epoch, start) => Ok(()),
             Some(known) => {
                 violated(NAME, format!("member {member} has {found:?} at {start}, committed is {known:?}"))
             }
@@ -32,9 +33,9 @@ impl Oracle {
         }
     }
 
-    /// Whether no member has published the record at `start` before.
-    pub(crate) fn is_news(&self, start: Lsn) -> bool {
-        !self.committed.contains_key(&start)
+    /// Whether no member has published the record at `start` before that `member` publishes, of this epoch.
+    pub(crate) fn is_news(&self, member: u8, epoch: Epoch, start: Lsn) -> bool {
+        !self.committed.contains_key(&start) && !self.is_unheard(member, epoch, start)
     }
 
     /// A member can't read what it publishes.

@@ -40,6 +40,7 @@ impl Oracle {
         let Some(append) = self.appends.get(&(epoch, start)) else { return Ok(()) };
         let is_in = self.committed.get(&start) == Some(&append.content);
         match answer {
+            Answer::Committed if !is_in && self.is_unheard(member, epoch, start) => Ok(()),
             Answer::Committed if !is_in => violated(
                 NAME,
                 format!(

@@ -284,13 +284,15 @@ impl World {
                     Level::Replicated => {
                         self.oracle.may_acknowledge(id, pending.epoch)?;
                         self.mark(Mark::AcknowledgedReplicated);
-                        self.oracle.acknowledge(pending.epoch, pending.start)
+                        self.oracle.acknowledge(pending.epoch, pending.start, false)
                     }
                     Level::Durable => {
                         self.oracle.may_acknowledge(id, pending.epoch)?;
                         self.mark(Mark::AcknowledgedDurable);
-                        medium::durable(self, pending.member, pending.start, pending.end, true);
-                        self.oracle.acknowledge(pending.epoch, pending.start)
+                        if !self.oracle.is_given_up(pending.epoch, pending.start, true) {
+                            medium::durable(self, pending.member, pending.start, pending.end, true);
+                        }
+                        self.oracle.acknowledge(pending.epoch, pending.start, true)
                     }
                 }
             }

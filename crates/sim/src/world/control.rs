@@ -244,6 +244,7 @@ impl World {
 
     /// Everything gets through again.
     pub(super) fn mend(&mut self) {
+        self.is_mended();
         for (from, to) in std::mem::take(&mut self.cut) {
             self.fabric.set_cut(from, to, false);
             let held = std::mem::take(&mut self.pair(from, to).held[direction(from, to)]);

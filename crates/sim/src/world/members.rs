@@ -115,6 +115,11 @@ impl World {
         self.group.newest().useful_quorum()
     }
 
+    /// How many of its voters must promise an epoch.
+    pub(super) fn newest_takeover_quorum(&self) -> usize {
+        self.group.newest().takeover_quorum()
+    }
+
     pub(super) fn is_voter(&self, at: usize) -> bool {
         self.group.newest().is_voter(MemberId(self.members[at].id))
     }

@@ -4,11 +4,12 @@
 //! run, byte for byte, as long as the code is the same.
 //!
 //! * [`member`]: a member's lives: opening, dying, the medium under it; * [`step`]: one turn of a driver, and what comes of it;
-//! * [`members`]: the group that changes; * [`control`]: the control connections; * [`clients`]: appenders, readers, trimmers; * [`strike`]: the faults;
+//! * [`members`]: the group that changes; * [`hands`]: an operator who promotes, hands over and gives words; * [`control`]: the control connections; * [`clients`]: appenders, readers, trimmers; * [`strike`]: the faults;
 //! * [`phase`]: where in a takeover a member stands.
 
 mod clients;
 mod control;
+mod hands;
 mod member;
 mod members;
 mod phase;
@@ -24,6 +25,7 @@ use windlass::{Epoch, Lsn};
 
 use self::clients::Pending;
 use self::control::Pair;
+use self::hands::Hands;
 use self::member::Member;
 use self::members::Group;
 use self::phase::Phase;
@@ -62,6 +64,10 @@ enum What {
     Strike,
     /// An operator looks whether to change the group.
     Operate,
+    /// An operator does something by hand.
+    ByHand,
+    /// An operator gives its word.
+    Word { member: usize, life: u64 },
     /// Something that was slow or full for a while is not any more.
     Recover { member: usize },
 }
@@ -107,6 +113,7 @@ pub(crate) struct World {
     order: u64,
     members: Vec<Member>,
     group: Group,
+    hands: Hands,
     pairs: BTreeMap<(u8, u8), Pair>,
     cut: BTreeSet<(u8, u8)>,
     /// There are faults.
@@ -142,6 +149,7 @@ impl World {
             order: 0,
             members,
             group: Group::of(&setting),
+            hands: Hands::of(seed),
             pairs: BTreeMap::new(),
             cut: BTreeSet::new(),
             is_faulty: true,
@@ -173,6 +181,9 @@ impl World {
         if world.setting.change_ns > 0 {
             let first = 40 * MS + world.random.range(0, world.setting.change_ns);
             world.plan(first, What::Operate);
+        }
+        if let Some(hands) = world.setting.hands {
+            world.plan(40 * MS + hands.deed_ns, What::ByHand);
         }
         world
     }
@@ -257,6 +268,8 @@ impl World {
             What::Trim => self.trim_some(),
             What::Strike => self.strike(),
             What::Operate => self.operate(),
+            What::ByHand => self.by_hand(),
+            What::Word { member, life } => self.word_in_a_cut(member, life),
             What::Recover { member } => self.recover(member),
         }
     }

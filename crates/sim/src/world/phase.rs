@@ -87,14 +87,20 @@ impl World {
     pub(super) fn sends(&mut self, at: usize, message: &Message) {
         match message {
             Message::PreVote { .. } => self.enter(at, Phase::Asking),
-            Message::Fence { .. } => {
+            Message::Fence { epoch, .. } => {
+                self.promised_to(at, at, *epoch);
                 // Another log may be chosen, and this one cut to it: without a new epoch in the history before the rest is fetched.
                 self.members[at].floors.forget();
                 self.enter(at, Phase::Fencing);
             }
-            Message::Promise { .. } => self.enter(at, Phase::Promised),
+            Message::Promise { epoch, .. } => {
+                self.promised_to(at, usize::from(epoch.member().0), *epoch);
+                self.enter(at, Phase::Promised);
+            }
             Message::FetchRequest { .. } => self.enter(at, Phase::Fetching),
-            Message::Adopted { .. } => {
+            Message::Adopted { session, .. } => {
+                self.heard_of_words(at, session.epoch);
+                self.word_lapses(at);
                 self.members[at].has_begun = true;
                 self.enter(at, Phase::Following);
             }

@@ -212,16 +212,13 @@ impl World {
                     self.check(crate::oracle::violated("liveness", what));
                 }
             }
-            Event::LossAccepted { .. } | Event::LossNotAccepted { .. } => {
-                self.check(crate::oracle::violated(
-                    "configurations",
-                    format!("m{at} was told to accept a loss"),
-                ));
-            }
+            Event::LossAccepted { .. } => self.word_answered(at, Ok(())),
+            Event::LossNotAccepted { reason } => self.word_answered(at, Err(reason)),
             Event::HandoverFailed { to } => self.say(format_args!("m{at} could not hand over to m{}", to.0)),
             Event::Undecided { epoch, reason } => {
                 self.mark(Mark::Undecided);
                 self.say(format_args!("m{at} can't choose in {epoch}: {reason}"));
+                self.word_undecided(at, &reason);
             }
             Event::Configuration { configuration, committed } => {
                 self.configured(at, &configuration, committed);
@@ -252,7 +249,9 @@ impl World {
         let after = self.random.range(MS, 50 * MS);
         let life = self.members[at].life;
         self.mark(Mark::Stopped);
+        self.shows_more(at);
         self.plan(after, What::Die { member: at, life, has_power: true });
+        self.word_at_stopped(at);
     }
 
     pub(super) fn snapshot_installed(&mut self, at: usize, life: u64, lsn: Lsn, epoch: Epoch) {
@@ -276,6 +275,8 @@ impl World {
         self.members[at].floors.forget();
         self.members[at].has_begun = true;
         self.leads_as_voter(at);
+        self.led_by_hand(at, epoch);
+        self.heard_of_words(at, epoch);
         self.check_whole_log(at);
         // Those whose commits are unknown ask now, before anything of the tenure is committed, whomever they reach.
         for member in 0..self.members.len() {
@@ -334,7 +335,8 @@ impl World {
             match reader.next(durable) {
                 Ok(Read::Record(record)) => {
                     let content = content(record.end, &record.header, record.payload);
-                    let (start, is_news) = (record.header.lsn, self.oracle.is_news(record.header.lsn));
+                    let start = record.header.lsn;
+                    let is_news = self.oracle.is_news(member.id, content.epoch, start);
                     if is_news {
                         fresh.push((start, record.end));
                     }
@@ -477,7 +479,7 @@ impl World {
     }
 }
 
-fn content(end: Lsn, header: &windlass_log::RecordHeader, payload: Option<&[u8]>) -> Content {
+pub(super) fn content(end: Lsn, header: &windlass_log::RecordHeader, payload: Option<&[u8]>) -> Content {
     let (kind, payload) = (header.kind, payload.unwrap_or_default());
     let hash = match kind {
         // A pad's body is zeros; a segment's start says the same of all that comes before.

@@ -289,6 +289,7 @@ impl World {
                 }
                 true
             }
+            Excess::RotOfMajority | Excess::MemoryLost => self.exceed_by_hand(excess),
         }
     }
 
@@ -322,7 +323,7 @@ impl World {
 }
 
 /// The file of a place in the log and the place in it, if no segment's header is there.
-fn rottable_at(place: u64) -> Option<(String, u64)> {
+pub(super) fn rottable_at(place: u64) -> Option<(String, u64)> {
     let offset = place % SEGMENT_BYTES;
     (offset >= 4096).then(|| (format!("{:016x}.segment", place - offset), offset))
 }

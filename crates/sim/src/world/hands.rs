@@ -1,0 +1,561 @@
+//! An operator by hand: hands the tenure over to whom it chooses, promotes across a cut, over a primary that stands still and a member that is alone, and gives its
+//! word to lead with what is left (DESIGN.md section 8.5): where that is called for, once more was lost than the group survives, and where it is not.
+//!
+//! It draws from a generator of its own.
+
+use std::collections::BTreeMap;
+
+use windlass::engine::{Input, LossError, Role, Status, Undecided};
+use windlass::{Epoch, Lsn, MemberId};
+use windlass_store::Read;
+
+use super::step::content;
+use super::{What, World};
+use crate::coverage::Mark;
+use crate::fabric::MS;
+use crate::oracle::violated;
+use crate::oracle::words::{Left, NAME};
+use crate::random::Random;
+use crate::setting::Excess;
+
+/// Who is slow, stands still, or is cut off may have missed its primary's beats for so long afterwards.
+const UNDISTURBED: u64 = 400 * MS;
+
+/// How good a log is: the epoch of its last record, and its end.
+type Rank = (Epoch, Lsn);
+
+/// What an operator has done by hand, and waits for.
+#[derive(Debug)]
+pub(super) struct Hands {
+    random: Random,
+    deed: Option<Deed>,
+    /// Who was asked to take a word, as it stood then.
+    asked: BTreeMap<usize, (u64, Option<Status>)>,
+    words: BTreeMap<usize, Word>,
+    /// The member that a word was refused for, since it can't take one before it is restarted; the one that a word is to be given to instead.
+    refused: Option<usize>,
+    named: Option<usize>,
+    /// Away while a word is given at the end.
+    away: Vec<usize>,
+    /// When everything got through again.
+    mended_at: u64,
+}
+
+/// A word that a member has taken, in this life.
+#[derive(Debug)]
+struct Word {
+    life: u64,
+    memory_only: bool,
+    /// The logs of those who have promised it an epoch since, as each was then.
+    promised: BTreeMap<(Epoch, usize), Rank>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Deed {
+    kind: Kind,
+    at: usize,
+    before: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    HandedOver,
+    AcrossCut,
+    OverFrozen,
+    Alone,
+    WordAlone,
+}
+
+impl Hands {
+    pub(super) fn of(seed: u64) -> Hands {
+        Hands {
+            random: Random::new(seed ^ 0x0062_795f_6861_6e64),
+            deed: None,
+            asked: BTreeMap::new(),
+            words: BTreeMap::new(),
+            refused: None,
+            named: None,
+            away: Vec::new(),
+            mended_at: 0,
+        }
+    }
+}
+
+fn is_led(status: &Status) -> bool {
+    matches!(status.role, Role::Primary | Role::Sealing) || status.primary.is_some()
+}
+
+impl World {
+    /// One deed.
+    pub(super) fn by_hand(&mut self) {
+        let Some(hands) = self.setting.hands.filter(|_| self.is_faulty) else { return };
+        let after = self.hands.random.range(hands.deed_ns / 4, hands.deed_ns * 7 / 4);
+        self.plan(after, What::ByHand);
+        self.judge_alone();
+        self.hands.deed = None;
+        if !self.cut.is_empty() && self.hands.random.percent(40) {
+            return self.mend();
+        }
+        let Some(before) = self.leaders().first().copied() else { return };
+        let Some(at) = self.chosen_voter(before) else { return };
+        self.events += 1;
+        match self.hands.random.range(0, if hands.gives_words { 12 } else { 8 }) {
+            0..=2 => {
+                self.say(format_args!("operator hands over from m{before} to m{at}"));
+                self.hands.deed = Some(Deed { kind: Kind::HandedOver, at, before });
+                self.ask(before, Input::Handover { to: MemberId(self.members[at].id) });
+            }
+            3 | 4 => {
+                self.isolate(before);
+                self.promote_by_hand(Deed { kind: Kind::AcrossCut, at, before });
+            }
+            5 | 6 => {
+                let pause = self.hands.random.range(50 * MS, 300 * MS);
+                let member = &mut self.members[before];
+                member.paused_until = member.paused_until.max(self.now + pause);
+                self.mark(Mark::Paused);
+                self.say(format_args!("m{before} stands still for {} ms", pause / MS));
+                self.promote_by_hand(Deed { kind: Kind::OverFrozen, at, before });
+            }
+            7 => {
+                self.isolate(at);
+                if self.members[at].status().is_some_and(|status| status.role == Role::Backup) {
+                    self.promote_by_hand(Deed { kind: Kind::Alone, at, before });
+                }
+            }
+            8 => self.give_word(at),
+            9 => self.give_word(before),
+            _ => {
+                self.isolate(at);
+                let life = self.members[at].life;
+                let after = self.hands.random.range(0, 250 * MS);
+                self.plan(after, What::Word { member: at, life });
+            }
+        }
+    }
+
+    fn promote_by_hand(&mut self, deed: Deed) {
+        self.say(format_args!("operator promotes m{}", deed.at));
+        self.hands.deed = Some(deed);
+        self.ask(deed.at, Input::Suspect);
+    }
+
+    /// A voter that runs, whose disk was never lost, other than this one.
+    fn chosen_voter(&mut self, but: usize) -> Option<usize> {
+        let voters = self.whole_voters().into_iter();
+        let voters: Vec<usize> =
+            voters.filter(|at| *at != but && self.members[*at].driver.is_some()).collect();
+        (!voters.is_empty()).then(|| voters[self.hands.random.index(voters.len())])
+    }
+
+    /// A member is cut off from all others, both ways.
+    fn isolate(&mut self, at: usize) {
+        let id = self.members[at].id;
+        for other in (0..self.setting.all()).filter(|other| *other != id) {
+            self.cut(id, other);
+            self.cut(other, id);
+        }
+        self.mark(Mark::Cut);
+        self.say(format_args!("m{at} is cut off from all by hand"));
+    }
+
+    fn is_isolated(&self, at: usize) -> bool {
+        let id = self.members[at].id;
+        let mut others = (0..self.setting.all()).filter(|other| *other != id);
+        others.all(|other| self.cut.contains(&(id, other)) && self.cut.contains(&(other, id)))
+    }
+
+    /// Everything gets through again: who was alone may lead from here on.
+    pub(super) fn is_mended(&mut self) {
+        if !self.cut.is_empty() {
+            self.hands.mended_at = self.now;
+        }
+        self.judge_alone();
+        if self.hands.deed.is_some_and(|deed| matches!(deed.kind, Kind::Alone | Kind::WordAlone)) {
+            self.hands.deed = None;
+        }
+    }
+
+    /// A member that was told to lead and is cut off from all others has not got to.
+    fn judge_alone(&mut self) {
+        let Some(deed) = self.hands.deed.filter(|deed| self.is_isolated(deed.at)) else { return };
+        match deed.kind {
+            Kind::Alone => self.mark(Mark::PromotedAlone),
+            Kind::WordAlone => self.mark(Mark::WordAlone),
+            Kind::HandedOver | Kind::AcrossCut | Kind::OverFrozen => {}
+        }
+    }
+
+    /// A tenure begins: what the operator has done for it, and by which word.
+    pub(super) fn led_by_hand(&mut self, at: usize, epoch: Epoch) {
+        if let Some(deed) = self.hands.deed {
+            let is_it = deed.at == at;
+            let mark = match deed.kind {
+                Kind::HandedOver if is_it => Some(Mark::HandedToChosen),
+                Kind::AcrossCut if is_it && self.is_isolated(deed.before) => Some(Mark::PromotedAcrossCut),
+                Kind::OverFrozen if is_it && self.members[deed.before].paused_until > self.now => {
+                    Some(Mark::PromotedOverFrozen)
+                }
+                Kind::Alone | Kind::WordAlone if is_it && self.is_isolated(at) => {
+                    let what = format!("m{at} is cut off from all others, was told to lead, and does");
+                    return self.check(violated(NAME, what));
+                }
+                Kind::HandedOver | Kind::AcrossCut | Kind::OverFrozen | Kind::Alone | Kind::WordAlone => None,
+            };
+            if let Some(mark) = mark {
+                self.mark(mark);
+            }
+            if !matches!(deed.kind, Kind::Alone | Kind::WordAlone) {
+                self.hands.deed = None;
+            }
+        }
+        if let Some(word) = self.hands.words.remove(&at)
+            && word.life == self.members[at].life
+        {
+            self.carried_out(at, epoch, &word);
+        }
+    }
+
+    // ---- words
+
+    /// An operator gives its word at a member that was cut off from all others for a while.
+    pub(super) fn word_in_a_cut(&mut self, at: usize, life: u64) {
+        if self.is_faulty && self.members[at].life == life && self.is_isolated(at) {
+            self.hands.deed = Some(Deed { kind: Kind::WordAlone, at, before: at });
+            self.give_word(at);
+        }
+    }
+
+    fn give_word(&mut self, at: usize) {
+        let member = &self.members[at];
+        let Some(status) = member.status() else { return };
+        if self.hands.asked.get(&at).is_some_and(|(life, _)| *life == member.life) {
+            // It has not answered yet.
+            return;
+        }
+        self.hands.asked.insert(at, (member.life, Some(status)));
+        self.say(format_args!("operator gives its word at m{at}"));
+        self.ask(at, Input::AcceptLoss);
+    }
+
+    /// A member has stopped: an operator who does not know it asks.
+    pub(super) fn word_at_stopped(&mut self, at: usize) {
+        if self.setting.hands.is_some_and(|hands| hands.gives_words) {
+            self.give_word(at);
+        }
+    }
+
+    /// A member answers a word: refused as section 8.5 says, and only so.
+    pub(super) fn word_answered(&mut self, at: usize, answer: Result<(), LossError>) {
+        let asked = self.hands.asked.remove(&at).filter(|(life, _)| *life == self.members[at].life);
+        let (Some((life, Some(before))), Some(now)) = (asked, self.members[at].status()) else {
+            return self.check(violated(NAME, format!("m{at} answers a word that nobody gave: {answer:?}")));
+        };
+        // What was so before and behind was so in between.
+        let both = |is: &dyn Fn(&Status) -> bool| is(&before) && is(&now);
+        let has_shown = |status: &Status| status.durable > status.tail;
+        let is_right = match answer {
+            Ok(()) => {
+                let leads = |status: &Status| matches!(status.role, Role::Primary | Role::Sealing);
+                let hears =
+                    before.primary.is_some() && before.primary == now.primary && self.hears_primary(at);
+                !both(&leads) && !hears && now.stopped.is_none() && !both(&has_shown) && self.is_voter(at)
+            }
+            Err(LossError::Led) => !both(&|status| !is_led(status)),
+            Err(LossError::Published) => !both(&|status| !has_shown(status)),
+            Err(LossError::Stopped) => now.stopped.is_some(),
+            Err(LossError::NoVoter) => !self.is_voter(at),
+        };
+        match answer {
+            Ok(()) => self.say(format_args!("m{at} takes the word")),
+            Err(reason) => self.say(format_args!("m{at} refuses the word: {reason}")),
+        }
+        if !is_right {
+            let what = format!("m{at} answers {answer:?}, and stood {before:?}, stands {now:?}");
+            return self.check(violated(NAME, what));
+        }
+        match answer {
+            Ok(()) => {
+                self.hands.words.insert(at, Word { life, memory_only: false, promised: BTreeMap::new() });
+            }
+            Err(LossError::Led) => self.mark(Mark::WordRefusedLed),
+            Err(LossError::Published) => {
+                self.mark(Mark::WordRefusedShown);
+                self.hands.refused = Some(at);
+            }
+            Err(LossError::Stopped) => self.mark(Mark::WordRefusedStopped),
+            Err(LossError::NoVoter) => {}
+        }
+    }
+
+    /// Whether a member follows one that leads, and nothing has kept it from hearing that for long.
+    fn hears_primary(&self, at: usize) -> bool {
+        let primary = self.members[at].status().and_then(|status| status.primary);
+        let Some(leader) =
+            primary.map(|id| usize::from(id.0)).filter(|leader| self.leaders().contains(leader))
+        else {
+            return false;
+        };
+        let is_sound = |at: usize| {
+            let member = &self.members[at];
+            let is_slow = member.slowness > 1 || member.disk_slowness > 1 || member.has_leaked;
+            !is_slow && member.paused_until + UNDISTURBED < self.now
+        };
+        let of_one_epoch = [at, leader].map(|at| self.members[at].status().map(|status| status.promised));
+        let is_calm = self.cut.is_empty() && self.hands.mended_at + UNDISTURBED < self.now;
+        is_calm && is_sound(at) && is_sound(leader) && of_one_epoch[0] == of_one_epoch[1]
+    }
+
+    /// A candidate can't choose: a word may have lapsed, and belong to another member.
+    pub(super) fn word_undecided(&mut self, at: usize, reason: &Undecided) {
+        if let Undecided::Released { member, .. } = reason {
+            self.hands.words.remove(&at);
+            self.hands.named = Some(usize::from(member.0));
+        }
+    }
+
+    /// A member follows: a word that it has taken holds no more.
+    pub(super) fn word_lapses(&mut self, at: usize) {
+        if self.hands.words.remove(&at).is_some_and(|word| word.life == self.members[at].life) {
+            self.mark(Mark::WordLapsed);
+            self.say(format_args!("m{at} follows, its word has lapsed"));
+        }
+    }
+
+    /// A member promises an epoch to one that may have taken a word.
+    pub(super) fn promised_to(&mut self, at: usize, candidate: usize, epoch: Epoch) {
+        let is_out = |word: &Word| word.life == self.members[candidate].life && !word.memory_only;
+        if !self.hands.words.get(&candidate).is_some_and(is_out) {
+            return;
+        }
+        let rank = self.log_before(at, epoch).and_then(|left| self.rank(at, &left));
+        if let (Some(rank), Some(word)) = (rank, self.hands.words.get_mut(&candidate)) {
+            word.promised.insert((epoch, at), rank);
+        }
+    }
+
+    /// What a member's log has of the epochs before this one, as far as it reads.
+    fn log_before(&self, at: usize, epoch: Epoch) -> Option<Left> {
+        let driver = self.members[at].driver.as_ref()?;
+        let (trimmed, tail) = (driver.store().trimmed(), driver.status().tail);
+        let history = driver.store().superblock().history;
+        let begun = history.entries().iter().find(|entry| entry.epoch == epoch).map(|entry| entry.start);
+        let mut left =
+            Left { trimmed, read_to: trimmed, end: begun.unwrap_or(tail), records: BTreeMap::new() };
+        let mut reader = driver.store().reader(trimmed);
+        let mut failures = 0;
+        while left.read_to < left.end {
+            match reader.next(left.end) {
+                Ok(Read::Record(record)) => {
+                    left.read_to = record.end;
+                    let found = content(record.end, &record.header, record.payload);
+                    left.records.insert(record.header.lsn, found);
+                }
+                // A read that was made to fail, once.
+                Err(windlass_store::ReadError::Disk(_)) if failures < 3 => failures += 1,
+                Ok(Read::AtEnd { .. }) | Err(_) => break,
+            }
+        }
+        Some(left)
+    }
+
+    /// How good a member's log is: by its last record; by its history where that has rotted, and the member does not know of it yet.
+    fn rank(&self, at: usize, left: &Left) -> Option<Rank> {
+        if left.read_to >= left.end
+            && let Some(last) = left.records.values().next_back()
+        {
+            return Some((last.epoch, left.end));
+        }
+        let history = self.members[at].driver.as_ref()?.store().superblock().history;
+        let last = history.entries().iter().rfind(|entry| entry.start < left.end);
+        Some((last.map_or(Epoch::NONE, |entry| entry.epoch), left.end))
+    }
+
+    /// A member leads by a word: with the best log of a takeover quorum that has answered. What that lacks is not owed any more.
+    fn carried_out(&mut self, at: usize, epoch: Epoch, word: &Word) {
+        let Some(left) = self.log_before(at, epoch) else { return };
+        let id = self.members[at].id;
+        if !word.memory_only {
+            let Some(own) = self.rank(at, &left) else { return };
+            let of_epoch =
+                word.promised.iter().filter(|((of, member), _)| *of == epoch && self.is_voter(*member));
+            let not_better = of_epoch.filter(|(_, rank)| **rank <= own).count();
+            let quorum = self.newest_takeover_quorum();
+            let told = format!("{own:?} of {:?}", word.promised);
+            let checked = self.oracle.is_best(id, not_better, quorum, &told);
+            self.check(checked);
+        }
+        let given_up = self.oracle.give_up(id, epoch, &left, word.memory_only);
+        let count = match given_up {
+            Ok(count) => count,
+            Err(violation) => return self.check(Err(violation)),
+        };
+        let (end, kind) = (left.end, if word.memory_only { " for lost memory" } else { "" });
+        self.say(format_args!("m{at} leads by a word{kind} from {end} on, {count} records are given up"));
+        let (led, lost) = if word.memory_only {
+            (Mark::MemoryWordCarriedOut, Mark::MemoryWordGaveUp)
+        } else {
+            (Mark::WordCarriedOut, Mark::WordGaveUp)
+        };
+        self.mark(led);
+        if count > 0 {
+            self.mark(lost);
+        }
+        self.reads_again(at, end);
+    }
+
+    /// A member leads or follows: what it shows from here on is what a word has left.
+    pub(super) fn heard_of_words(&mut self, at: usize, epoch: Epoch) {
+        let id = self.members[at].id;
+        if let Some(from) = self.oracle.hears_of_words(id, epoch) {
+            self.reads_again(at, from);
+        }
+    }
+
+    /// A member's application reads on where the log was left.
+    fn reads_again(&mut self, at: usize, from: Lsn) {
+        let member = &mut self.members[at];
+        member.published = member.published.min(from);
+        if member.read_to > from {
+            member.read_to = from;
+            member.reader = member.driver.as_ref().and_then(|driver| driver.read_from(from).ok());
+        }
+    }
+
+    // ---- at the end
+
+    /// Loses more than the group survives, of the kinds that are an operator's own. `false`: there is nothing to lose.
+    pub(super) fn exceed_by_hand(&mut self, excess: Excess) -> bool {
+        let mut whole = self.whole_voters();
+        let first = self.hands.random.index(whole.len());
+        whole.rotate_left(first);
+        let away = whole.split_off(self.newest_takeover_quorum().min(whole.len()));
+        if excess == Excess::RotOfMajority && !self.rot_some(&whole) {
+            return false;
+        }
+        self.hands.away.clone_from(&away);
+        let is_cut = excess == Excess::RotOfMajority && self.hands.random.percent(60);
+        for at in away {
+            if is_cut {
+                self.isolate(at);
+            } else {
+                self.members[at].is_retired = true;
+                self.die(at, true);
+                self.say(format_args!("m{at} is away"));
+            }
+        }
+        if excess == Excess::MemoryLost {
+            for at in whole {
+                self.die(at, false);
+                self.plan(5 * MS, What::Open { member: at });
+            }
+            for at in self.joined_members() {
+                self.recover(at);
+            }
+        }
+        true
+    }
+
+    /// Each of these has rot where it is done with it, all in one place or each in its own.
+    fn rot_some(&mut self, whole: &[usize]) -> bool {
+        let is_one_place = self.hands.random.percent(50);
+        let pick = self.hands.random.number();
+        let bounds: Option<Vec<(u64, u64)>> = whole.iter().map(|at| self.members[*at].cold()).collect();
+        let Some(bounds) = bounds else { return false };
+        let common = bounds.iter().copied().reduce(|a, b| (a.0.max(b.0), a.1.min(b.1))).unwrap_or_default();
+        let mut places = Vec::new();
+        for bounds in bounds {
+            let (from, to) = if is_one_place { common } else { bounds };
+            let pick = if is_one_place { pick } else { self.hands.random.number() };
+            let Some(offset) = pick.checked_rem(to.saturating_sub(from)) else { return false };
+            let place = (from + offset) & !7;
+            let Some((name, offset)) = super::strike::rottable_at(place) else { return false };
+            places.push((name, offset, Lsn(place)));
+        }
+        for (at, (name, offset, place)) in whole.iter().zip(places) {
+            self.members[*at].rot_at(&name, place, |disk| disk.rot(&name, offset, 0x40));
+            self.mark(Mark::Rotted);
+            self.say(format_args!("m{at}'s disk has rot at {place}"));
+        }
+        true
+    }
+
+    /// The operator looks: where nobody leads, it gives its word at one member, as that member's lines tell it to.
+    pub(crate) fn goes_on_by_word(&mut self, excess: Excess) {
+        if !self.leaders().is_empty() {
+            return;
+        }
+        if let Some(at) = self.hands.refused.take() {
+            // It has shown what it lost: restarted, it has not.
+            self.die(at, true);
+            self.hands.named = Some(at);
+            return self.plan(MS, What::Open { member: at });
+        }
+        let is_held = |at: &usize, word: &Word| word.life == self.members[*at].life;
+        if self.hands.words.iter().any(|(at, word)| is_held(at, word)) {
+            return;
+        }
+        let runs = |at: &usize| self.members[*at].driver.is_some() && !self.hands.away.contains(at);
+        let named = self.hands.named.filter(runs);
+        let voters: Vec<usize> = self.whole_voters().into_iter().filter(runs).collect();
+        if voters.is_empty() {
+            return;
+        }
+        let drawn = voters[self.hands.random.index(voters.len())];
+        let at = named.unwrap_or(drawn);
+        self.events += 1;
+        if excess == Excess::MemoryLost && self.hands.random.percent(70) {
+            self.say(format_args!("operator gives its word for lost memory at m{at}"));
+            let life = self.members[at].life;
+            self.hands.words.insert(at, Word { life, memory_only: true, promised: BTreeMap::new() });
+            self.ask(at, Input::AcceptMemoryLoss);
+        } else {
+            self.give_word(at);
+        }
+    }
+
+    /// Who was away comes back.
+    pub(crate) fn all_come_back(&mut self) {
+        self.say(format_args!("who was away comes back"));
+        self.mend();
+        for at in std::mem::take(&mut self.hands.away) {
+            self.members[at].is_retired = false;
+            self.plan(MS, What::Open { member: at });
+        }
+    }
+
+    /// All disks are slow, until memory is lost.
+    pub(crate) fn slow_disks(&mut self) {
+        for at in self.joined_members() {
+            self.members[at].disk_slowness = 150;
+        }
+    }
+
+    /// Clients ask for more again.
+    pub(crate) fn busy(&mut self) {
+        self.is_busy = true;
+        self.plan(MS, What::Append);
+    }
+
+    /// Whether nobody leads.
+    pub(crate) fn is_without_primary(&self) -> bool {
+        self.leaders().is_empty()
+    }
+
+    pub(crate) fn led_nobody(&mut self) {
+        self.mark(Mark::WordWithoutQuorum);
+    }
+
+    /// Whether a word holds at some member.
+    pub(crate) fn has_word_out(&self) -> bool {
+        self.hands.words.iter().any(|(at, word)| word.life == self.members[*at].life)
+    }
+
+    /// A member has stopped that has not heard of what a word has given up.
+    pub(super) fn shows_more(&mut self, at: usize) {
+        let id = self.members[at].id;
+        if self.oracle.has_not_heard(id) {
+            self.mark(Mark::ShownMoreStopped);
+        }
+    }
+}
