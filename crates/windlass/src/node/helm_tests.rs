@@ -178,3 +178,43 @@ fn who_stands_by_is_called_by_a_wake_and_comes_by_itself_when_nobody_steps() {
     drop(seat);
     drop(helm.take());
 }
+
+/// A committer that is covered need not have woken yet: the pump that would wait for that keeps the driver, and the next commit takes two hand-overs again. And
+/// one that has asked need not sleep yet: the pump that stood by for it would leave what it asked for alone.
+#[test]
+fn a_lone_committer_is_waited_for_from_when_it_asks_until_it_is_covered_and_not_until_it_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let helm = helm(folder.path());
+    let mut seat = helm.claim().unwrap();
+    let driver = seat.as_mut().unwrap();
+    let turn = |driver: &mut Steered<TcpFabric, MonotonicClock, Nobody>| {
+        helm.turn(driver).unwrap();
+        if let Some(errand) = driver.executor_mut().take_errand() {
+            errand.run();
+        }
+    };
+    driver.ask(windlass_engine::Input::Suspect);
+    while helm.inner.log().is_none() {
+        turn(driver);
+        driver.wait(Duration::from_millis(1)).unwrap();
+    }
+    let log = helm.inner.log().clone().unwrap();
+    let port = Arc::clone(driver.port());
+    let attends: Arc<dyn Attend> = helm.clone();
+    port.attend(Arc::downgrade(&attends));
+    std::thread::scope(|scope| {
+        let appended = log.append(b"of a lone committer").unwrap();
+        let committer = scope.spawn(move || log.commit_blocking(appended.end, Level::Durable).unwrap());
+        wait_until(|| helm.asker.load(Ordering::SeqCst) != NOBODY);
+        // Whether or not it sleeps by now.
+        assert!(!helm.may_stand_by(driver));
+        while port.durable.value() < appended.end {
+            turn(driver);
+        }
+        // Whether or not it has woken by now.
+        assert!(helm.may_stand_by(driver));
+        assert_eq!(committer.join().unwrap().end(), appended.end);
+    });
+    drop(seat);
+    drop(helm.take());
+}
