@@ -203,6 +203,56 @@ fn lines_of_standard_input_are_records_and_the_folder_stays_readable() {
     assert_eq!(again.status.code(), Some(3));
 }
 
+/// As somebody runs it who gives nothing but the input: what is printed meanwhile and at the end, and what every log then holds.
+#[test]
+fn a_demo_of_a_files_frames_kills_two_primaries_says_how_it_goes_and_ends_with_a_table() {
+    let folder = tempfile::tempdir().unwrap();
+    let logs = folder.path().join("logs");
+    let input = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Cargo.lock");
+    let out = Command::new(env!("CARGO_BIN_EXE_windlass"))
+        .args(["demo", "--any-filesystem", "--seconds", "2", "--frame", "1000", "--input"])
+        .arg(&input)
+        .arg("--folder")
+        .arg(&logs)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let said = String::from_utf8(out.stdout).unwrap();
+    assert!(out.status.success(), "{said}\n{}", String::from_utf8_lossy(&out.stderr));
+    assert!(said.contains("3 members on this machine"), "{said}");
+    assert_eq!(said.matches(" is killed (SIGKILL)").count(), 2, "{said}");
+    assert_eq!(said.matches(" was started again and had caught up").count(), 2, "{said}");
+    assert!(said.contains("records acknowledged, "), "how far it is, once a second: {said}");
+    assert!(said.contains(" records at level durable"), "{said}");
+    assert!(said.contains("Nothing acknowledged was lost, altered, repeated or put out of order."), "{said}");
+    // The table: all three have as many, and nothing else.
+    let row = |name: &str| -> Vec<u64> {
+        let line = said.lines().find(|line| line.trim_start().starts_with(&format!("{name}  "))).unwrap();
+        line.split_whitespace().skip(1).map(|word| word.replace(',', "").parse().unwrap()).collect()
+    };
+    let rows = ["m1", "m2", "m3"].map(row);
+    let acknowledged = rows[0][0];
+    assert!(acknowledged > 100, "{said}");
+    assert!(rows.iter().all(|row| row[..] == [acknowledged, 0, 0, 0, 0]), "{said}");
+    // And what they hold is the input, 1000 bytes at a time, each behind its number.
+    let bytes = std::fs::read(&input).unwrap();
+    let frames: Vec<&[u8]> = bytes.chunks(1000).collect();
+    let mut want = Vec::new();
+    for (sequence, frame) in (0..acknowledged).zip(frames.iter().cycle()) {
+        want.extend_from_slice(&sequence.to_le_bytes());
+        want.extend_from_slice(frame);
+    }
+    for member in ["m1", "m2", "m3"] {
+        let read = windlass(&["log", "read", logs.join(member).to_str().unwrap(), "--format", "raw"]);
+        assert!(
+            read.status.success() && read.stdout == want,
+            "{member}: {} bytes of {}",
+            read.stdout.len(),
+            want.len()
+        );
+    }
+}
+
 #[test]
 fn what_cannot_be_done_is_said_before_anything_is_started() {
     let empty = tempfile::NamedTempFile::new().unwrap();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use support::{Group, PATIENCE, append_all, read_all};
 use windlass::engine::{Event, PeerMarks, Role, StopReason};
-use windlass::{CommitError, Level, Lsn, NodeEvent, OpenMode, Outcome, ReadOnly, TrimError};
+use windlass::{BarrierError, CommitError, Level, Lsn, NodeEvent, OpenMode, Outcome, ReadOnly, TrimError};
 
 fn payload(number: u64) -> Vec<u8> {
     format!("record {number} {}", "x".repeat(usize::try_from(number % 300).unwrap())).into_bytes()
@@ -161,6 +161,31 @@ fn a_read_barrier_covers_what_was_acknowledged_and_no_reader_sees_it() {
     let end = append_all(&log, (10..20).map(payload), Level::Durable);
     group.wait_durable(end);
     assert_eq!(read_all(group.node(other)), (0..20).map(payload).collect::<Vec<_>>());
+}
+
+/// Whoever can't be told from a primary that others have replaced gives no barrier: what it has may be old.
+#[test]
+fn a_primary_that_nobody_hears_gives_no_read_barrier() {
+    let mut group = Group::start(3);
+    let (first, log) = group.primary();
+    let end = append_all(&log, (0..10).map(payload), Level::Durable);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    assert!(runtime.block_on(group.node(first).read_barrier()).unwrap() >= end);
+    for at in (0..3).filter(|at| *at != first) {
+        group.kill(at);
+    }
+    let alone = group.node(first);
+    let blocking = alone.read_barrier_blocking(Some(Instant::now() + PATIENCE));
+    // By the end of its tenure, which may have come between the two kills.
+    let is_over = matches!(
+        blocking,
+        Err(BarrierError::Commit(CommitError::Fenced { .. })
+            | BarrierError::Append(_)
+            | BarrierError::NotPrimary(_))
+    );
+    assert!(is_over, "{blocking:?}");
+    let after = runtime.block_on(alone.read_barrier());
+    assert!(matches!(after, Err(BarrierError::NotPrimary(_))), "{after:?}");
 }
 
 #[test]
