@@ -349,7 +349,7 @@ impl<D: Disk> Store<D> {
                 return Ok(segments.entry(number).or_insert(there).memory().clone());
             }
             Err(error) if error.errno == Errno::NOENT => {}
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(self.no_room(number, error)),
         }
         // Left from before a cut, or made by an opening that died: the same header, and nothing in it parses.
         let free = locked(&self.pool).take_free();
@@ -457,16 +457,21 @@ impl<D: Disk> Store<D> {
         let filled = file.allocate_part(part, self.geometry.segment_bytes());
         let Err(error) = filled.at(DiskCall::Allocate, self.disk.path(), &name) else { return Ok(()) };
         let _ = self.disk.remove(&name);
+        Err(self.no_room(number, error))
+    }
+
+    /// Why segment `number` can't be made or filled. On a full disk the reserve is given back.
+    fn no_room(&self, number: u64, error: DiskError) -> PrepareError {
         if !error.is_full() {
-            return Err(error.into());
+            return error.into();
         }
         Counting::add(&self.counting.disk_full, 1);
         let reserve_given_back = self.disk.remove(names::RESERVE).is_ok();
-        Err(PrepareError::Full {
+        PrepareError::Full {
             segment: number,
             segment_bytes: self.geometry.segment_bytes(),
             reserve_given_back,
-        })
+        }
     }
 
     /// The zeros too, so that no later flush changes metadata.

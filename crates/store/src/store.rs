@@ -391,7 +391,10 @@ impl<D: Disk> Store<D> {
                 let opened = segments.entry(segment).or_insert(opened);
                 Ok(opened.memory().clone())
             }
-            Err(error) if error.errno == crate::disk::Errno::NOENT => Err(MemoryError::NotReady { segment }),
+            // Its holes are filled once there is room: the helper tries again.
+            Err(error) if error.errno == crate::disk::Errno::NOENT || error.is_full() => {
+                Err(MemoryError::NotReady { segment })
+            }
             Err(error) => Err(error.into()),
         }
     }

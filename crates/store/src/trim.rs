@@ -328,14 +328,14 @@ impl<D: Disk> Store<D> {
         self.live.lower(&self.disk, &control.file, lsn).map_err(|error| self.fail(error))
     }
 
-    /// Opens the segments from `first` to the lowest open one: they are to be written again.
+    /// Opens the segments from `first` to the lowest open one: they are to be written again. One with holes for which the disk has no room is left to the helper, who tries again.
     pub(crate) fn reopen_from(&self, first: u64) -> Result<(), StoreError> {
         let _pool = locked(&self.pool);
         let open = self.segments().range(first..).next().map_or(first + 1, |(number, _)| *number);
         for number in first..open {
             match self.open_segment(number) {
                 Ok(segment) => drop(self.segments_mut().insert(number, segment)),
-                Err(error) if error.errno == Errno::NOENT => {}
+                Err(error) if error.errno == Errno::NOENT || error.is_full() => {}
                 Err(error) => return Err(self.fail(error)),
             }
         }
@@ -364,8 +364,18 @@ fn refuse_trimmed(superblock: &Superblock, lsn: Lsn) -> Result<(), CutError> {
 
 /// Zeroes the record header at `offset`, durably: nothing behind it parses any more, as a log is read record by record.
 pub(crate) fn destroy_record<D: Disk>(file: &D::File, offset: u64) -> Result<(), Errno> {
-    file.write_at(&[0; HEADER], offset)?;
+    let zeros = [0; HEADER];
+    match file.write_at(&zeros, offset) {
+        // A hole, for which there is no room, has none.
+        Err(Errno::NOSPC | Errno::DQUOT) if reads_zeros::<D>(file, offset)? => {}
+        written => written?,
+    }
     file.sync()
+}
+
+fn reads_zeros<D: Disk>(file: &D::File, offset: u64) -> Result<bool, Errno> {
+    let mut header = [0; HEADER];
+    Ok(file.read_at(&mut header, offset)? == HEADER && header == [0; HEADER])
 }
 
 /// Whether a record of the log with this history starts at `lsn`.

@@ -1,11 +1,15 @@
 //! Making a log where somebody else is at work (kind 34), and what is mapped of one (kind 20).
 
-use windlass_log::LogId;
+use std::sync::Arc;
+
+use windlass_log::{Epoch, LogId, MemberId, RecordKind};
 
 use super::testlog::{AROUND, TestLog, founding, options};
 use super::{filled, payload};
 use crate::disk::testing::TestDisk;
-use crate::{CreateError, DiskCall, Founding, Inspection, OpenError, Store};
+use crate::{
+    CreateError, DiskCall, Founding, Inspection, MemoryError, OpenError, PrepareError, Prepared, Read, Store,
+};
 
 /// A second maker has looked at the empty folder before the first one had its lock, and gets the lock once the first one is done.
 #[test]
@@ -75,4 +79,45 @@ fn kind_20_a_segment_with_holes_is_filled_before_it_is_mapped_or_refused() {
         log.append(&payload(number)).unwrap();
     }
     assert_eq!(log.payloads().len(), 305);
+}
+
+/// The same where a cut, or damage, makes an older segment one that is written again: nothing ends for want of room, and the helper goes on once there is some.
+#[test]
+fn kind_20_a_cold_segment_with_holes_that_is_to_be_written_again_waits_for_room() {
+    let name = "0000000000000000.segment";
+    let (disk, mut log, _) = filled(5);
+    for number in 5..100 {
+        log.append(&payload(number)).unwrap();
+    }
+    log.flush().unwrap();
+    log.handoff.retire();
+    log.prepare().unwrap();
+    let mut reader = log.store.reader(log.store.trimmed());
+    let mut starts = Vec::new();
+    while let Read::Record(record) = reader.next(log.handoff.drained()).unwrap() {
+        starts.extend((record.header.kind == RecordKind::Data).then_some(record.header.lsn));
+    }
+    log.handoff.seal();
+    log.drain();
+    let store = Arc::clone(&log.store);
+    drop((reader, log));
+    disk.make_holes(name, 40 << 10);
+    disk.set_capacity(Some(0));
+    let (mut history, epoch) = (store.superblock().history, Epoch::new(2, MemberId(0)));
+    history.cut(starts[3]);
+    history.extend(epoch, starts[3]).unwrap();
+    store.cut(starts[3], history, epoch).unwrap();
+    for _ in 0..3 {
+        assert_eq!(store.memory(0).map(drop), Err(MemoryError::NotReady { segment: 0 }));
+        let full = store.prepare_step(starts[3]).unwrap_err();
+        assert!(matches!(full, PrepareError::Full { segment: 0, .. }), "{full}");
+    }
+    assert_eq!(store.failure(), None);
+    disk.set_capacity(None);
+    while !matches!(store.prepare_step(starts[3]).unwrap(), Prepared::Idle) {}
+    assert!(store.memory(0).is_ok());
+    drop(store);
+    let mut log = TestLog::open(disk.after_kill()).unwrap();
+    log.append(&payload(3)).unwrap();
+    assert_eq!(log.payloads(), (0..4).map(payload).collect::<Vec<_>>());
 }

@@ -603,3 +603,28 @@ fn the_head_of_a_page_that_rots_on_a_peer_is_not_read_over_what_a_candidate_has_
     }
     assert!(candidates > 0, "none had to read from its peer");
 }
+
+/// A file that was put back with holes is filled before it is written into. Where the disk has no room for that the repair waits, and goes on once there is some.
+#[test]
+fn kind_20_a_repair_into_a_segment_with_holes_waits_for_room_r18() {
+    let (mut sim, primary) = rested(27);
+    let at = (primary + 1) % MEMBERS;
+    let tail = sim.driver(at).status().tail;
+    let hurt = starts(&mut sim, at)[3];
+    let disk = sim.members[at].disk.clone();
+    disk.make_holes(&file(hurt), 40 << 10);
+    let used = disk.used_bytes();
+    disk.set_capacity(Some(0));
+    rot(&sim, at, hurt);
+    sim.until("the scrub finds it", |sim| metrics(sim, at).damage_found > 0);
+    sim.turns(50_000);
+    let driver = sim.driver(at);
+    let (status, is_told) = (driver.status(), driver.store().counters().disk_full > 0);
+    assert!(status.damaged && status.stopped.is_none() && is_told, "it waits: {status:?}");
+    assert!(driver.store().failure().is_none() && sim.stopped.is_empty(), "{:?}", sim.stopped);
+    assert_eq!(disk.used_bytes() + (256 << 10), used, "the reserve is given back, and nothing is filled");
+    disk.set_capacity(None);
+    until_whole(&mut sim, at, tail);
+    is_whole_on_the_medium(&mut sim, at, tail);
+    goes_on(&mut sim);
+}
