@@ -27,10 +27,10 @@ mod steps;
 mod tally;
 mod worlds;
 
-use std::cell::RefCell;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 
 use clap::{Parser, Subcommand};
 
@@ -107,23 +107,23 @@ pub(crate) struct Context {
     /// Where the whole output of each command is kept: `target/xtask`.
     pub(crate) logs: PathBuf,
     /// What failed in the step that is running, to be repeated at the end.
-    failures: RefCell<Vec<Failure>>,
+    failures: Mutex<Vec<Failure>>,
 }
 
 impl Context {
     /// Where nothing has failed yet.
     pub(crate) fn new(root: PathBuf, logs: PathBuf) -> Context {
-        Context { root, logs, failures: RefCell::default() }
+        Context { root, logs, failures: Mutex::default() }
     }
 
     /// Notes what failed, for the end of the report.
     pub(crate) fn note(&self, failures: impl IntoIterator<Item = Failure>) {
-        self.failures.borrow_mut().extend(failures);
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner).extend(failures);
     }
 
     /// What was noted since the last call.
     pub(crate) fn noted(&self) -> Vec<Failure> {
-        self.failures.take()
+        std::mem::take(&mut *self.failures.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

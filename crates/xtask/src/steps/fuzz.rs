@@ -18,14 +18,76 @@ use crate::report::{Cure, Outcome};
 
 const MANIFEST: &str = "fuzz/Cargo.toml";
 const TARGET: &str = "x86_64-unknown-linux-gnu";
-/// Coverage as libFuzzer reads it, AddressSanitizer, and assertions of debug builds (arithmetic that overflows included).
-const FLAGS: &str = "--cfg fuzzing -Zsanitizer=address -Cdebug-assertions -Ccodegen-units=1 \
+/// Coverage as libFuzzer reads it, and assertions of debug builds (arithmetic that overflows included).
+const FLAGS: &str = "--cfg fuzzing -Cdebug-assertions -Ccodegen-units=1 \
     -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
-    -Cllvm-args=-sanitizer-coverage-trace-compares -Cllvm-args=-simplifycfg-branch-fold-threshold=0";
+    -Cllvm-args=-simplifycfg-branch-fold-threshold=0";
+/// Operands of comparisons, which libFuzzer tries in an input.
+const COMPARISONS: &str = "-Cllvm-args=-sanitizer-coverage-trace-compares";
+const ADDRESSES: &str = "-Zsanitizer=address";
 /// AddressSanitizer keeps freed blocks apart for a while, 256 MiB of them unless told otherwise, and where each came from: most of what a target does that makes a
-/// world of segments per input was to fault in fresh pages.
-const SANITIZER: (&str, &str) = ("ASAN_OPTIONS", "quarantine_size_mb=8:malloc_context_size=6");
+/// world of segments per input was to fault in fresh pages. Frames are not kept apart: no unsafe code here hands out pointers to a stack.
+const SANITIZER: (&str, &str) =
+    ("ASAN_OPTIONS", "quarantine_size_mb=4:malloc_context_size=1:detect_stack_use_after_return=0");
+/// The system's allocator gives freed memory back and faults it in again with each input, unless told otherwise.
+const ALLOCATOR: (&str, &str) = (
+    "GLIBC_TUNABLES",
+    "glibc.malloc.trim_threshold=268435456:glibc.malloc.mmap_threshold=33554432:glibc.malloc.top_pad=1048576",
+);
+/// Targets whose input chooses what happens, and is no bytes of any format, and the longest input of which each byte counts. There is nothing in such an input that a comparison's operand
+/// could be tried in.
+const CHOICES: &[(&str, u32)] = &[("engine_peers", 601), ("engine_world", 801), ("folder", 87)];
+/// Beside those the target that takes bytes and does so much with them that the sanitizer takes four fifths of its time.
+const SLOW: &str = "segment_scan";
+
+/// What a program of a target is built with. Those without the sanitizer are for long runs: the two targets with an engine reach no unsafe code at all; `folder` and `segment_scan` reach
+/// the log's memory, whose bounds are asserted in every build, and have the sanitizer in each smoke run, and in a long one that asks for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Build {
+    /// With comparisons and AddressSanitizer: as the smoke run has all of them. Its allocator also refuses what a length from outside would make too large.
+    Sanitized,
+    /// With comparisons: [`SLOW`].
+    Compared,
+    /// For targets whose input is [`CHOICES`].
+    Plain,
+}
+
+impl Build {
+    /// Where it is built: two builds of one folder would take turns.
+    fn folder(self) -> &'static str {
+        match self {
+            Build::Sanitized => "target/fuzz",
+            Build::Compared => "target/fuzz-compared",
+            Build::Plain => "target/fuzz-plain",
+        }
+    }
+
+    /// What its programs are run with.
+    fn environment(self) -> (&'static str, &'static str) {
+        match self {
+            Build::Sanitized => SANITIZER,
+            Build::Compared | Build::Plain => ALLOCATOR,
+        }
+    }
+
+    /// What of a long run's programs this one is built with.
+    fn of(target: &str) -> Build {
+        if CHOICES.iter().any(|(name, _)| *name == target) {
+            Build::Plain
+        } else if target == SLOW {
+            Build::Compared
+        } else {
+            Build::Sanitized
+        }
+    }
+}
+
+/// The longest input worth making.
+fn longest(target: &str) -> Option<String> {
+    let found = CHOICES.iter().find(|(name, _)| *name == target);
+    found.map(|(_, bytes)| format!("-max_len={bytes}"))
+}
 /// A smoke run ends at whichever comes first.
 const RUNS: &str = "-runs=200000";
 const SECONDS: &str = "-max_total_time=15";
@@ -65,7 +127,7 @@ pub(super) fn smoke(context: &Context) -> Outcome {
         Ok(targets) => targets,
         Err(error) => return Outcome::failed(format!("cannot read fuzz/fuzz_targets: {error}")),
     };
-    let programs = match build(context) {
+    let programs = match build(context, Build::Sanitized, &targets, None) {
         Ok(programs) => programs,
         Err(outcome) => return outcome,
     };
@@ -74,14 +136,29 @@ pub(super) fn smoke(context: &Context) -> Outcome {
     told(context, &complaints, targets.len())
 }
 
-/// Builds every target as libFuzzer wants it; where the programs are.
-fn build(context: &Context) -> Result<PathBuf, Outcome> {
-    let built = context.root.join("target/fuzz");
-    let words = ["build", "--quiet", "--release", "--manifest-path", MANIFEST, "--bins", "--target", TARGET];
+/// Builds these targets as libFuzzer wants them, `planted` in a build whose rules can be taken away; where the programs are.
+fn build(
+    context: &Context,
+    how: Build,
+    targets: &[String],
+    planted: Option<&str>,
+) -> Result<PathBuf, Outcome> {
+    let folder = format!("{}{}", how.folder(), if planted.is_some() { "-planted" } else { "" });
+    let built = context.root.join(folder);
+    let mut words = vec!["build", "--quiet", "--release", "--manifest-path", MANIFEST, "--target", TARGET];
+    // Programs without libFuzzer do not link where no sanitizer's runtime is.
+    words.extend(targets.iter().flat_map(|target| ["--bin", target]));
+    let more: &[&str] = match how {
+        Build::Sanitized => &[COMPARISONS, ADDRESSES],
+        Build::Compared => &[COMPARISONS],
+        Build::Plain => &[],
+    };
+    let planting: &[&str] = if planted.is_some() { &["--cfg planted"] } else { &[] };
+    let flags = [&[FLAGS], more, planting].concat().join(" ");
     let build = Run::cargo(context, &words)
         .env("CARGO_TARGET_DIR", &built)
         .env("RUSTC_BOOTSTRAP", "1")
-        .env("RUSTFLAGS", FLAGS)
+        .env("RUSTFLAGS", flags)
         .finish(context, "fuzz-build");
     if build.success {
         return Ok(built.join(TARGET).join("release"));
@@ -112,6 +189,7 @@ fn run(context: &Context, programs: &std::path::Path, target: &str) -> Option<St
             .into_iter()
             .map(String::from)
             .chain(["-print_final_stats=1".to_string()])
+            .chain(longest(target))
             .chain([corpus.display().to_string()])
             .chain(committed(context, target).iter().map(|folder| folder.display().to_string()))
             .collect();

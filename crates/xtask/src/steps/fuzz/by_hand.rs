@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 
-use super::{MANIFEST, SANITIZER, build, committed, no_compiler, targets};
-use crate::exec::Run;
+use super::{Build, MANIFEST, build, committed, longest, no_compiler, targets};
+use crate::exec::{Finished, Run};
 use crate::report::Outcome;
 use crate::{Context, steps};
 
@@ -28,6 +28,15 @@ pub(crate) struct Arguments {
     /// End each target after so many seconds at the latest
     #[arg(long)]
     seconds: Option<u64>,
+    /// So many processes at once share the executions of a target and what they find; as many as there are processors otherwise
+    #[arg(long)]
+    jobs: Option<usize>,
+    /// AddressSanitizer for every target: the slow ones go without it otherwise, and are five times as fast
+    #[arg(long)]
+    sanitizer: bool,
+    /// Take this rule away, as R-4, and see that each target finds it, beginning from the seeds and what is committed
+    #[arg(long, conflicts_with_all = ["coverage", "minimise"])]
+    planted: Option<String>,
     /// Do not fuzz: report which lines the inputs reach that are committed or were found here. Needs the component llvm-tools
     #[arg(long)]
     coverage: bool,
@@ -52,8 +61,8 @@ pub(crate) fn command(context: &Context, arguments: &Arguments) -> ExitCode {
     let chosen = if arguments.targets.is_empty() { known } else { arguments.targets.clone() };
     let done = match (arguments.coverage, arguments.minimise) {
         (true, _) => coverage(context, &chosen),
-        (false, true) => programs(context).and_then(|programs| minimise(context, &programs, &chosen)),
-        (false, false) => programs(context).and_then(|programs| fuzz(context, &programs, &chosen, arguments)),
+        (false, true) => minimise(context, &chosen),
+        (false, false) => fuzz(context, &chosen, arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -66,11 +75,30 @@ fn failed(why: &str) -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn programs(context: &Context) -> Result<PathBuf, String> {
-    build(context).map_err(|outcome| match outcome {
-        Outcome::Failed { why, .. } | Outcome::Skipped { why, .. } => why,
-        Outcome::Passed(_) => String::new(),
-    })
+/// The targets, each with how it is built and its program.
+fn programs(
+    context: &Context,
+    chosen: &[String],
+    sanitizer: bool,
+    planted: Option<&str>,
+) -> Result<Vec<(String, Build, PathBuf)>, String> {
+    let of = |target: &String| if sanitizer { Build::Sanitized } else { Build::of(target) };
+    let mut programs = Vec::new();
+    for how in [Build::Sanitized, Build::Compared, Build::Plain] {
+        let targets: Vec<String> = chosen.iter().filter(|target| of(target) == how).cloned().collect();
+        if targets.is_empty() {
+            continue;
+        }
+        let folder = build(context, how, &targets, planted).map_err(|outcome| match outcome {
+            Outcome::Failed { why, .. } | Outcome::Skipped { why, .. } => why,
+            Outcome::Passed(_) => String::new(),
+        })?;
+        programs.extend(targets.into_iter().map(|target| {
+            let program = folder.join(&target);
+            (target, how, program)
+        }));
+    }
+    Ok(programs)
 }
 
 /// Inputs of `target` that were found on this machine.
@@ -78,42 +106,83 @@ fn found(context: &Context, target: &str) -> PathBuf {
     context.root.join("target/fuzz/corpus").join(target)
 }
 
-fn fuzz(context: &Context, programs: &Path, chosen: &[String], arguments: &Arguments) -> Result<(), String> {
-    let mut findings = Vec::new();
+fn fuzz(context: &Context, chosen: &[String], arguments: &Arguments) -> Result<(), String> {
+    let planted = arguments.planted.as_deref();
+    let mut complaints = Vec::new();
+    let programs = programs(context, chosen, arguments.sanitizer, planted)?;
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let jobs = arguments.jobs.unwrap_or(processors).max(1);
     println!("{:<18} {:>12} {:>8} {:>8}  finding", "target", "executions", "seconds", "inputs");
-    for target in chosen {
-        let corpus = found(context, target);
+    for (target, how, program) in &programs {
+        let kind = if planted.is_some() { "planted" } else { "corpus" };
+        let corpus = context.root.join("target/fuzz").join(kind).join(target);
         let artifacts = context.root.join("target/fuzz/artifacts").join(target);
+        if planted.is_some() {
+            // What another bug has led to is no help with this one.
+            let _ = std::fs::remove_dir_all(&corpus);
+        }
         for made in [&corpus, &artifacts] {
             std::fs::create_dir_all(made)
                 .map_err(|error| format!("cannot make {}: {error}", made.display()))?;
         }
         let mut words = vec![
-            format!("-runs={}", arguments.executions),
+            format!("-runs={}", arguments.executions.div_ceil(u64::try_from(jobs).unwrap_or(1))),
             "-timeout=10".to_owned(),
             "-rss_limit_mb=2048".to_owned(),
             "-malloc_limit_mb=256".to_owned(),
             "-print_final_stats=1".to_owned(),
             format!("-artifact_prefix={}/", artifacts.display()),
         ];
+        words.extend(longest(target));
         words.extend(arguments.seconds.map(|seconds| format!("-max_total_time={seconds}")));
         words.push(corpus.display().to_string());
         words.extend(committed(context, target).iter().map(|folder| folder.display().to_string()));
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let begun = Instant::now();
-        let program = programs.join(target).display().to_string();
-        let run = Run::new(context, &program, &words).env(SANITIZER.0, SANITIZER.1).limit(NEVER);
-        let finished = run.finish(context, &format!("fuzz-{target}"));
-        let executions = statistic(&finished.output, "stat::number_of_executed_units:");
+        let program = program.display().to_string();
+        let (name, value) = how.environment();
+        let one = |job: usize| {
+            let run = Run::new(context, &program, &words).env(name, value).limit(NEVER);
+            let run = match planted {
+                Some(bug) => run.env("WINDLASS_PLANTED", bug).quiet_failure(),
+                None => run,
+            };
+            run.finish(context, &format!("fuzz-{target}-{job}"))
+        };
+        let finished: Vec<Finished> = std::thread::scope(|scope| {
+            let running: Vec<_> = (0..jobs)
+                .map(|job| {
+                    let one = &one;
+                    scope.spawn(move || one(job))
+                })
+                .collect();
+            running.into_iter().map(|job| job.join().expect("a run does not panic")).collect()
+        });
+        let executions: u64 = finished.iter().map(|run| executed(&run.output)).sum();
         let inputs = std::fs::read_dir(&corpus).map_or(0, Iterator::count);
-        let finding = if finished.success { "none" } else { "FOUND" };
+        let failed = finished.iter().find(|run| !run.success);
+        let finding = if failed.is_some() { "FOUND" } else { "none" };
         let seconds = begun.elapsed().as_secs();
         println!("{target:<18} {executions:>12} {seconds:>8} {inputs:>8}  {finding}");
-        if !finished.success {
-            findings.push(format!("{target}: {}; the input is in {}", finished.how, artifacts.display()));
+        match (planted, failed) {
+            (None, Some(failed)) => {
+                complaints.push(format!("{target}: {}; the input is in {}", failed.how, artifacts.display()));
+            }
+            (Some(bug), None) => {
+                complaints.push(format!("{target}: {bug} was taken away, and nothing found"))
+            }
+            (None, None) | (Some(_), Some(_)) => {}
         }
     }
-    if findings.is_empty() { Ok(()) } else { Err(findings.join("\n")) }
+    if complaints.is_empty() { Ok(()) } else { Err(complaints.join("\n")) }
+}
+
+/// How many inputs a run took: what it says at its end, or where it found something.
+fn executed(output: &str) -> u64 {
+    let told = statistic(output, "stat::number_of_executed_units:");
+    let last =
+        || output.lines().rev().find_map(|line| line.strip_prefix('#')?.split(['\t', ' ', ':']).next());
+    if told > 0 { told } else { last().and_then(|number| number.parse().ok()).unwrap_or(0) }
 }
 
 fn statistic(output: &str, name: &str) -> u64 {
@@ -122,8 +191,8 @@ fn statistic(output: &str, name: &str) -> u64 {
 }
 
 /// The fewest small inputs that reach what those found here reach.
-fn minimise(context: &Context, programs: &Path, chosen: &[String]) -> Result<(), String> {
-    for target in chosen {
+fn minimise(context: &Context, chosen: &[String]) -> Result<(), String> {
+    for (target, how, program) in &programs(context, chosen, false, None)? {
         let merged = context.root.join("target/fuzz/merged").join(target);
         let kept = context.root.join("fuzz/corpus").join(target);
         let told =
@@ -137,9 +206,10 @@ fn minimise(context: &Context, programs: &Path, chosen: &[String]) -> Result<(),
         let longest = format!("-max_len={KEPT_BYTES}");
         let words: Vec<&str> =
             ["-merge=1", &longest].into_iter().chain(folders.iter().map(String::as_str)).collect();
-        let program = programs.join(target).display().to_string();
-        let finished =
-            Run::new(context, &program, &words).limit(NEVER).finish(context, &format!("fuzz-merge-{target}"));
+        let program = program.display().to_string();
+        let (name, value) = how.environment();
+        let run = Run::new(context, &program, &words).env(name, value).limit(NEVER);
+        let finished = run.finish(context, &format!("fuzz-merge-{target}"));
         if !finished.success {
             return Err(format!("{target}: {}", finished.how));
         }
@@ -230,12 +300,23 @@ fn tools(context: &Context) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use super::statistic;
+    use super::{executed, statistic};
 
     #[test]
     fn the_last_count_is_read() {
         let output = "#2 INITED\nstat::number_of_executed_units: 1234\nstat::average_exec_per_sec: 9\n";
         assert_eq!(statistic(output, "stat::number_of_executed_units:"), 1234);
         assert_eq!(statistic("", "stat::number_of_executed_units:"), 0);
+    }
+
+    #[test]
+    fn a_run_that_found_something_says_how_far_it_came() {
+        let whole =
+            "#2 INITED\n#8192\tpulse  cov: 3\n#9000\tDONE   cov: 3\nstat::number_of_executed_units: 9000\n";
+        assert_eq!(executed(whole), 9000);
+        let found =
+            "#2\tINITED cov: 1\n#8192\tpulse  cov: 3\nthread '<unnamed>' panicked at a.rs:1\n    #0 0x5\n";
+        assert_eq!(executed(found), 8192);
+        assert_eq!(executed(""), 0);
     }
 }
