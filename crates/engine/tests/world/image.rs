@@ -97,10 +97,10 @@ impl Image {
         })
     }
 
-    /// Of the dirty records those in `kept` (bit by bit, in order) have reached the medium; all else is as it was.
+    /// Of the dirty records those in `kept` (bit by bit, in order, the first eight) have reached the medium; all else is as it was.
     pub fn lose_power(&mut self, kept: u8) {
         let dirty: Vec<Record> = self.dirty().collect();
-        for (bit, record) in dirty.into_iter().enumerate() {
+        for (bit, record) in (0..u8::BITS).zip(dirty) {
             if kept & (1 << bit) != 0 {
                 put(&mut self.disk, record);
             }
