@@ -142,7 +142,8 @@ fn closing_wakes_before_it_waits() {
 
 #[test]
 fn a_truncation_that_waits_keeps_what_it_cuts_from_a_trim_and_gives_way_to_closing() {
-    for closes in [false, true] {
+    // Who comes first at the end is chance.
+    for closes in [false].into_iter().chain([true; 50]) {
         let log = create(&TestDisk::new());
         let (one, two) = (log.append(b"one").unwrap(), log.append(b"two").unwrap());
         let reserved = log.reserve(8).unwrap();
@@ -168,6 +169,7 @@ fn a_truncation_that_waits_keeps_what_it_cuts_from_a_trim_and_gives_way_to_closi
                 Some(closing) => {
                     assert!(matches!(truncated, Err(TruncateError::Sealed { .. })), "{truncated:?}");
                     closing.join().unwrap().unwrap();
+                    assert_eq!(log.info().failure, None, "nothing has failed, and no line says so");
                 }
                 None => assert_eq!(truncated.unwrap().info().tail, two.start),
             }

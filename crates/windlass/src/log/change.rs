@@ -104,7 +104,7 @@ impl Log {
         let _ = self.next_epoch(lsn)?;
         let tail = self.tenure.handoff.seal();
         *turn = Some(lsn);
-        let ended = end_tenure(&self.shared, &self.tenure, &mut turn);
+        let ended = end_tenure(&self.shared, &self.tenure, &mut turn, || self.owner.is_closed());
         *turn = None;
         if self.owner.is_closed() {
             // It waited, and closing came meanwhile.
@@ -218,10 +218,19 @@ pub(crate) fn check_member_trim(
     if is_start { Ok(()) } else { Err(TrimError::InsideRecord { lsn, record: record_around() }) }
 }
 
-/// Waits until a sealed tenure has nothing in flight and flushes it to its tail.
-fn end_tenure(shared: &Shared, tenure: &Tenure, turn: &mut Turn<'_, Option<Lsn>>) -> Result<(), CloseError> {
+/// Waits until a sealed tenure has nothing in flight and flushes it to its tail. Nothing is done any more once the log `is_closed` by whoever came while it waited: the folder may be
+/// another opening's by then, and a flush of it would be told as a failure of the log.
+fn end_tenure(
+    shared: &Shared,
+    tenure: &Tenure,
+    turn: &mut Turn<'_, Option<Lsn>>,
+    is_closed: impl Fn() -> bool,
+) -> Result<(), CloseError> {
     let tail = tenure.handoff.seal();
     loop {
+        if is_closed() {
+            return Ok(());
+        }
         match shared.drain(tenure) {
             Ok(Drained::Closed(_)) => break,
             Ok(Drained::Idle(_) | Drained::Waiting(_)) => turn.pause(PAUSE),
@@ -275,7 +284,7 @@ impl Owner {
         // A failure is the log's, and what follows says so.
         let _ = shared.settle();
         let tenure = shared.tenure();
-        let ended = end_tenure(shared, &tenure, &mut turn);
+        let ended = end_tenure(shared, &tenure, &mut turn, || false);
         tenure.watermarks.stop(&Stopped::Closed);
         let in_flight = in_flight(shared, &tenure, &mut turn);
         drop(turn);
