@@ -175,6 +175,7 @@ struct Member {
 }
 
 struct Sim {
+    replicated_allowed: bool,
     random: Random,
     clock: TestClock,
     world: World,
@@ -218,6 +219,11 @@ impl Sim {
     }
 
     fn over(seed: u64, world: World) -> Sim {
+        Sim::over_with(seed, world, false)
+    }
+
+    /// Where `Replicated` is allowed members flush soon, whatever is wanted.
+    fn over_with(seed: u64, world: World, replicated_allowed: bool) -> Sim {
         let members = (0..MEMBERS)
             .map(|at| {
                 let disk = TestDisk::new();
@@ -244,6 +250,7 @@ impl Sim {
             })
             .collect();
         let mut sim = Sim {
+            replicated_allowed,
             random: Random(seed),
             clock: TestClock::default(),
             world,
@@ -276,6 +283,10 @@ impl Sim {
             opening: superblock.generation,
             nonce: self.openings,
         };
+        let mut limits = Limits { retention_bytes: 16 * SEGMENT_BYTES, ..Limits::default() };
+        if self.replicated_allowed {
+            limits.flush_lag_bytes = 4096;
+        }
         let config = Config {
             me: MemberId(id),
             identity,
@@ -283,10 +294,10 @@ impl Sim {
                 (0..MEMBERS).map(|at| MemberId(u8::try_from(at).unwrap())),
             ),
             geometry: Geometry::new(SEGMENT_BYTES).unwrap(),
-            replicated_allowed: false,
+            replicated_allowed: self.replicated_allowed,
             seed: self.random.next(),
             timing: Timing::default(),
-            limits: Limits { retention_bytes: 16 * SEGMENT_BYTES, ..Limits::default() },
+            limits,
         };
         let fabric = self.world.fabric();
         self.members[at].fabric = fabric.number();
@@ -800,6 +811,56 @@ fn led_over(seed: u64, world: World) -> (Sim, usize) {
     sim.until("acknowledgements", |sim| sim.acknowledged.len() > 5);
     let at = sim.primary().unwrap();
     (sim, at)
+}
+
+/// Whoever waits for `Replicated` would otherwise wait for the next heartbeat, which is the next time that a backup says how far it has parsed.
+#[test]
+fn r14_a_batch_that_the_primarys_flush_overtook_at_a_segments_end_is_placed_once_it_is_parsed_and_no_heartbeat_later()
+ {
+    let mut sim = Sim::over_with(7, World::stepped(Files::Any), true);
+    let heartbeat = Duration::from_nanos(Timing::default().heartbeat_ns);
+    let mut reached = 0;
+    for _ in 0..200 {
+        sim.until("a primary", |sim| sim.primary().is_some());
+        let at = sim.primary().unwrap();
+        for _ in 0..50 {
+            sim.round();
+        }
+        if sim.primary() != Some(at) {
+            continue;
+        }
+        let log = sim.members[at].log.clone().unwrap();
+        let (geometry, before) = (Geometry::new(SEGMENT_BYTES).unwrap(), log.info().tail);
+        let appended = log.append(&vec![0x5a; 20_000]).unwrap();
+        let crosses = geometry.segment_of(appended.end) > geometry.segment_of(before);
+        // The batch goes out, and the primary flushes beside it.
+        for _ in 0..4 {
+            sim.step(at);
+            for lane in 0..3 {
+                sim.driver(at).executor_mut().work(lane);
+            }
+        }
+        if log.metrics().persisted < appended.end {
+            continue;
+        }
+        // It lands, and the backups parse it; they do not flush, and no time passes.
+        let now = sim.clock.now();
+        let mut turns = 0;
+        while log.metrics().replicated < appended.end && turns < 100 {
+            turns += 1;
+            sim.land();
+            (0..MEMBERS).for_each(|member| sim.step(member));
+        }
+        assert_eq!(sim.clock.now(), now);
+        assert!(
+            turns < 100,
+            "it waits for a heartbeat, {heartbeat:?}: {crosses} {} {}",
+            log.metrics().replicated,
+            appended.end
+        );
+        reached += usize::from(crosses);
+    }
+    assert!(reached > 10, "{reached} batches at a segment's end");
 }
 
 /// A clean mark at the end before the cut would make of the shorter log a damaged one.

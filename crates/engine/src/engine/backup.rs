@@ -43,6 +43,9 @@ pub(super) struct Following {
     acknowledging: bool,
     /// Once so much is persisted, this member holds everything that it may have vouched for before it lost its memory.
     catch_up_at: Lsn,
+    /// The primary is to hear that all below is parsed, as soon as it is: of a batch that reaches into another segment it may not count more than that as placed
+    /// (a flush of its own may have overtaken it, which made of the segment before a cold one).
+    word_to: Lsn,
     /// The connection broke; the primary makes a new session.
     broken: bool,
 }
@@ -71,6 +74,7 @@ impl Following {
             acknowledged: None,
             acknowledging: false,
             catch_up_at: offer.tail,
+            word_to: Lsn(0),
             broken: false,
         }
     }
@@ -159,6 +163,7 @@ impl Engine {
     pub(super) fn parsed(&mut self, token: Token, valid_tail: Lsn) {
         let now = self.core.now;
         let tail = self.core.log.tail;
+        let geometry = self.core.config.geometry;
         let Some(following) = &mut self.following else { return };
         let Some((_, to)) = following.parse.filter(|(expected, _)| *expected == token) else { return };
         following.parse = None;
@@ -169,6 +174,9 @@ impl Engine {
             following.looked = to;
         }
         if valid_tail > tail {
+            if geometry.segment_of(valid_tail) > geometry.segment_of(tail) {
+                following.word_to = to;
+            }
             self.core.log.tail = valid_tail;
             following.behind_since = None;
         }
@@ -323,6 +331,7 @@ impl Engine {
         // Credits alone are given back in bulk, so that the persisted LSN never waits behind them.
         let is_due = following.acknowledged.is_none_or(|last| {
             now.persisted != last.persisted
+                || now.valid_tail > last.valid_tail && last.valid_tail < following.word_to
                 || now.heartbeat != last.heartbeat
                 || now.consumed - last.consumed >= (slots / 2).max(1)
         });
