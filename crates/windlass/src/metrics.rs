@@ -176,6 +176,10 @@ pub struct MetricsSnapshot {
     pub retention_warning: bool,
     /// How many times that began.
     pub retention_warnings: u64,
+    /// Epochs of the log's history, from the trim point on; it can hold 2,048. A trim drops those that end below it.
+    pub history_epochs: u64,
+    /// 1 while the history is three quarters full, 0 otherwise: trim, or a lone log that is killed often will not open, and a group that takes over often will not be led.
+    pub history_warning: bool,
     /// Records drained since the opening.
     pub records: u64,
     /// Their payload in bytes.
@@ -283,6 +287,8 @@ impl MetricsSnapshot {
             ("retention_bytes", "The cap on them.", self.retention_bytes as f64),
             ("segments_held", "Trimmed segments still held.", self.segments_held as f64),
             ("retention_warning", "1 above 80 % of the cap.", f64::from(u8::from(self.retention_warning))),
+            ("history_epochs", "Epochs since the trim point, of 2048.", self.history_epochs as f64),
+            ("history_warning", "1 from 1536 of them on: trim.", f64::from(u8::from(self.history_warning))),
         ];
         if let Some(ratio) = self.device_bytes_per_payload_byte() {
             gauges.push(("device_bytes_per_payload_byte", "Write amplification.", ratio));

@@ -830,6 +830,18 @@ fn with_epochs(count: usize) -> TestDisk {
 fn r_12_a_log_whose_history_is_full_was_not_filled_by_truncations_and_opens_trimmed() {
     let disk = with_epochs(HISTORY_ENTRIES_NEARLY_FULL - 2);
     let mut log = Log::open_in(place(&disk.after_kill()), options()).unwrap();
+    // Who watches sees it before anything is refused, and whatever comes first.
+    let warns = |log: &Log| {
+        let metrics = log.metrics();
+        assert!(
+            metrics
+                .to_prometheus("")
+                .contains(&format!("windlass_history_epochs {}", metrics.history_epochs))
+        );
+        assert_eq!(metrics.history_warning, metrics.history_epochs >= HISTORY_ENTRIES_NEARLY_FULL as u64);
+        metrics.history_warning
+    };
+    assert!(!warns(&log));
     let refused = loop {
         let end = append(&log, b"x").end;
         match log.truncate(end) {
@@ -840,9 +852,11 @@ fn r_12_a_log_whose_history_is_full_was_not_filled_by_truncations_and_opens_trim
     assert_eq!(refused.to_string(), TruncateError::History(HistoryError::NearlyFull).to_string());
     // Nothing was sealed.
     let _ = append(&log, b"goes on");
+    assert!(log.metrics().history_epochs >= HISTORY_ENTRIES_NEARLY_FULL as u64 - 1);
     // A cut that takes epochs away has room.
     let first = log.info().trimmed;
     let log = log.truncate(first).unwrap();
+    assert!(!warns(&log));
     log.close().unwrap();
 
     let disk = with_epochs(HISTORY_ENTRIES_MAX - 6);
@@ -853,6 +867,7 @@ fn r_12_a_log_whose_history_is_full_was_not_filled_by_truncations_and_opens_trim
             Ok(log) => log,
             Err(error) => break error,
         };
+        assert!(warns(&log), "before it does not open any more");
         kept = append(&log, b"x").end;
         let _proof = log.commit_blocking(kept, Level::Local).unwrap();
         kills += 1;

@@ -79,6 +79,7 @@ impl Log {
         let (shared, meters) = (&self.shared, &self.shared.meters);
         let store = shared.media.counters();
         shared.watch_retention(&self.tenure);
+        let history = shared.media.superblock().history;
         MetricsSnapshot {
             trimmed: info.trimmed,
             persisted: info.persisted,
@@ -90,6 +91,8 @@ impl Log {
             retention_bytes: shared.retention_bytes,
             retention_warning: shared.is_warned(),
             retention_warnings: meters.retention_warnings.value(),
+            history_epochs: history.entries().len() as u64,
+            history_warning: history.is_nearly_full(),
             records: meters.records.value(),
             payload_bytes: meters.payload_bytes.value(),
             append_not_ready: meters.append_not_ready.value(),

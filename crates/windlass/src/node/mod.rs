@@ -646,7 +646,10 @@ impl Node {
             Err(_) => {
                 let status = self.status();
                 let (meters, store) = (&self.inner.meters, self.inner.store.counters());
+                let history = self.inner.store.superblock().history;
                 MetricsSnapshot {
+                    history_epochs: history.entries().len() as u64,
+                    history_warning: history.is_nearly_full(),
                     trimmed: status.trimmed,
                     persisted: status.persisted.0,
                     durable: status.durable,
