@@ -67,7 +67,9 @@ pub struct Engine {
     // Between them.
     suspicion: Suspicion,
     candidacy: Option<Candidacy>,
-    /// What an operator has accepted for the next choice.
+    /// What an operator has accepted for the next choice. It outlives attempts that come to nothing, since members to answer them may come later. It ends where somebody leads, here or
+    /// elsewhere; where this member is no use; and where more is damaged here than was told when the word was taken. What else may be lost by it, others' acknowledgements beyond what answers,
+    /// nobody could tell then, whenever the choice is made.
     accepted: Accepted,
     undecided_said: Option<(Epoch, Undecided)>,
     /// What was told of the newest configuration.
@@ -480,6 +482,10 @@ impl Engine {
             self.core.send(heir, Message::Campaign { epoch });
         }
         self.core.found_damage(at);
+        if self.accepted == Accepted::All {
+            // An operator was told what the word gives up, and that is more by now.
+            self.accepted = Accepted::Nothing;
+        }
         self.core.save();
         if self.sealing.is_none() {
             self.core.set_tail(self.core.log.tail);

@@ -240,6 +240,6 @@ pub enum Input {
     AcceptMemoryLoss,
     /// An operator's word that this member may lead with what is left: from the best log among a takeover quorum that answers, though some of them may have
     /// acknowledged more. What this member itself lacks by damage it gives up. **Acknowledged appends may be lost by it**, at any level. Holds
-    /// until somebody leads, or this process ends. Answered by [`crate::Event::LossAccepted`] or [`crate::Event::LossNotAccepted`].
+    /// until somebody leads, more is found damaged here, or this process ends. Answered by [`crate::Event::LossAccepted`] or [`crate::Event::LossNotAccepted`].
     AcceptLoss,
 }

@@ -133,6 +133,7 @@ scenarios! {
     r17_a_history_without_bytes_ranks_nothing
     r18_damage_found_while_windows_are_granted
     r18_a_loss_accepted_and_a_crash_before_the_tenure_is_still_a_loss
+    r18_a_loss_accepted_ends_where_more_is_found_damaged
     r18_a_loss_accepted_ends_with_a_primary
     r18_a_loss_is_accepted_by_nobody_that_has_stopped
     r18_a_loss_accepted_below_a_committed_configuration_takes_the_next_change_r20

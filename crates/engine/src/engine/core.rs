@@ -456,6 +456,8 @@ impl Core {
     /// What this member lacks of what it may have acknowledged is given up, by an operator's word. Whether there was something: then its log is to be cut
     /// where it ends now ([`Core::save_with_cut`]), for behind that whole records may follow.
     pub(super) fn give_up_lost(&mut self) -> bool {
+        // What is known to be durable goes with it: as a voter this member would otherwise name a mark that no log reaches any more, and nobody could be chosen without another word. What this
+        // process has published stays (`durable`): a word is refused where that lies beyond the log.
         self.durable_known = self.durable_known.min(self.log.tail);
         if !self.damaged() {
             return false;
