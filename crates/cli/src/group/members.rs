@@ -405,9 +405,16 @@ pub(super) fn show(group: &Group, member: Option<u8>, json: bool) -> Result<(), 
             }
         }
     }
-    let Some((view, _)) = best else {
+    let Some((view, (leads, ..))) = best else {
         return Err(Failure::new(Status::System, format_args!("no member answers: {}", errors.join(", "))));
     };
+    // What is printed then may be out of date, or what a new folder was told.
+    if member.is_none() && !leads {
+        let asked = group.ask_all();
+        if let Some(lacks) = asked.lacks_majority().filter(|_| asked.far().is_none()) {
+            eprintln!("windlass: {lacks}, so that this may be out of date: {}", asked.words().join(", "));
+        }
+    }
     let mut output = Output::new();
     if json {
         output.json(&view)?;

@@ -313,86 +313,143 @@ impl Group {
         }
     }
 
+    /// Asks every member where it stands.
+    fn ask_all(&self) -> Asked {
+        let standings = self.members().iter().map(|member| (member.number, self.standing(member)));
+        let standings: Vec<_> = standings.collect();
+        let founders: Vec<u8> =
+            self.members().iter().filter(|member| !member.joins).map(|member| member.number).collect();
+        let majority = founders.len() / 2 + 1;
+        let quorum = self
+            .config
+            .quorums
+            .map_or(majority, |sizes| usize::from(sizes.write_quorum.max(sizes.takeover_quorum)));
+        Asked { standings, founders, quorum }
+    }
+
     /// The failure of a group without a primary: how each member stands.
     fn no_primary(&self, when: &dyn std::fmt::Display) -> Failure {
-        let standings: Vec<_> =
-            self.members().iter().map(|member| (member.number, self.standing(member))).collect();
-        let words: Vec<String> = standings
-            .iter()
-            .map(|(number, standing)| match standing {
-                Ok(standing) if standing.standing == "outside" => {
-                    format!("m{number} is no member of the group")
-                }
-                Ok(standing) if !standing.kept_out.is_empty() => {
-                    format!("m{number} is kept out (`windlass group status` says why)")
-                }
-                Ok(standing) if standing.damaged => {
-                    format!("m{number} is {} in {}, damaged", standing.role, standing.epoch)
-                }
-                Ok(standing) => format!("m{number} is {} in {}", standing.role, standing.epoch),
-                Err(error) => format!("m{number} does not answer ({error})"),
-            })
-            .collect();
-        let answers: Vec<_> = standings.iter().filter_map(|(_, standing)| standing.as_ref().ok()).collect();
-        let far = answers.iter().filter_map(|standing| standing.follows).find(|primary| {
-            !standings.iter().any(|(number, standing)| number == primary && standing.is_ok())
-        });
-        // Who is kept out neither votes nor knows who does.
-        let counts = |standing: &Standing| standing.standing == "voter" && standing.kept_out.is_empty();
-        // Who has the newest configuration knows who votes: more, as a rule.
-        let knows = answers.iter().find(|standing| counts(standing));
-        let running = |knows: &Standing| {
-            let runs = |voter: &&u8| {
-                let is_it = |number: &u8, standing: &std::io::Result<Standing>| {
-                    number == *voter && standing.as_ref().is_ok_and(counts)
-                };
-                standings.iter().any(|(number, standing)| is_it(number, standing))
-            };
-            knows.voters.iter().filter(runs).count()
+        let asked = self.ask_all();
+        let needs = match asked.far() {
+            Some(far) if asked.lacks_majority().is_some() => format!(
+                "m{far} was followed as primary, and does not answer here: if it runs on another machine, run this there; else start the members that are down: {}",
+                asked.needs()
+            ),
+            Some(far) => format!(
+                "m{far} is followed as primary, and does not answer here: either it runs on another machine, then run this there; or it has just died, then \
+                 another member leads after some {} ms if enough of them run: ask again",
+                self.config.suspicion_ms
+            ),
+            None => asked.needs(),
         };
-        let needs = match (far, knows) {
-            (Some(far), Some(knows)) if running(knows) < knows.quorum => {
-                format!(
-                    "m{far} was followed as primary, and does not answer here: if it runs on another machine, run this there; else start the members that are down: {}",
-                    needs(&answers, knows, running(knows))
-                )
-            }
-            (Some(far), _) => {
-                format!(
-                    "m{far} is followed as primary, and does not answer here: either it runs on another machine, then run this there; or it has just died, then \
-                     another member leads after some {} ms if enough of them run: ask again",
-                    self.config.suspicion_ms
-                )
-            }
-            (None, Some(knows)) => needs(&answers, knows, running(knows)),
-            (None, None) => String::from("a majority has to run, and all members where none ever led"),
-        };
-        let message = format_args!("no member is primary {when}: {}; {needs}", words.join(", "));
-        Failure::new(Status::System, message)
+        Failure::new(
+            Status::System,
+            format_args!("no member is primary {when}: {}; {needs}", asked.words().join(", ")),
+        )
     }
 }
 
-/// What a group needs that none of the members which `answers` leads or follows anybody, of whom `running` vote as `knows` has it.
-fn needs(answers: &[&Standing], knows: &Standing, running: usize) -> String {
-    let voters: Vec<String> = knows.voters.iter().map(|voter| format!("m{voter}")).collect();
-    let voters = voters.join(", ");
-    // Who has no record yet, damage aside, is of a group in which nobody has led.
-    let is_new = answers.iter().all(|standing| standing.tail <= FIRST && !standing.damaged);
-    if is_new && running < knows.voters.len() {
-        return format!("for the first start of a group all of its members have to run: {voters}");
+/// What each member of the file has answered.
+struct Asked {
+    standings: Vec<(u8, std::io::Result<Standing>)>,
+    /// Who voted when the group began, and how many of these had to run, by the file.
+    founders: Vec<u8>,
+    quorum: usize,
+}
+
+impl Asked {
+    fn answers(&self) -> impl Iterator<Item = &Standing> + '_ {
+        self.standings.iter().filter_map(|(_, standing)| standing.as_ref().ok())
     }
-    if running < knows.quorum {
-        return format!("{} of {voters} have to run", knows.quorum);
+
+    /// How each stands, in words.
+    fn words(&self) -> Vec<String> {
+        let words = |(number, standing): &(u8, std::io::Result<Standing>)| match standing {
+            Ok(standing) if standing.standing == "outside" => format!("m{number} is no member of the group"),
+            Ok(standing) if !standing.kept_out.is_empty() => {
+                format!("m{number} is kept out (`windlass group status` says why)")
+            }
+            Ok(standing) if standing.damaged => {
+                format!("m{number} is {} in {}, damaged", standing.role, standing.epoch)
+            }
+            Ok(standing) => format!("m{number} is {} in {}", standing.role, standing.epoch),
+            Err(error) => format!("m{number} does not answer ({error})"),
+        };
+        self.standings.iter().map(words).collect()
     }
-    if answers.iter().any(|standing| standing.damaged) {
-        let down = if running < knows.voters.len() { "start the members that are down, " } else { "" };
-        return format!(
-            "{running} of {voters} run, and some of them have lost what they may have acknowledged, so that none can be chosen yet. Their nodes' lines say who lacks \
-             which LSNs: wait some seconds, {down}restore the folder of one that had all of it from a copy, or go on with what is left by `windlass group \
-             accept-loss --member N --yes`, by which acknowledged records may be lost (README, \"On the command line\")"
-        );
+
+    /// The primary that somebody follows, where it does not answer itself.
+    fn far(&self) -> Option<u8> {
+        self.answers().filter_map(|standing| standing.follows).find(|primary| {
+            !self.standings.iter().any(|(number, standing)| number == primary && standing.is_ok())
+        })
     }
-    format!("{running} of {voters} run: their nodes' lines say what keeps them from leading")
+
+    /// Who votes, and how many of them a primary needs: as the first has it that counts, or as the file has it.
+    fn voters(&self) -> (&[u8], usize) {
+        let knows = self.answers().find(|standing| counts(standing));
+        knows.map_or((&self.founders, self.quorum), |knows| (&knows.voters, knows.quorum))
+    }
+
+    /// The voters that answer as such.
+    fn running(&self) -> Vec<u8> {
+        let answers = |voter: &u8| self.answers().any(|standing| standing.by == *voter && counts(standing));
+        self.voters().0.iter().copied().filter(answers).collect()
+    }
+
+    /// That too few voters answer, in words, if so.
+    fn lacks_majority(&self) -> Option<String> {
+        let ((voters, quorum), running) = (self.voters(), self.running());
+        let who = match running.as_slice() {
+            [] => format!("none of {} answers as a voter", names(voters)),
+            [only] if quorum > 1 => format!("of {} only m{only} answers as a voter", names(voters)),
+            running if running.len() < quorum => {
+                format!("of {} only {} answer as voters", names(voters), names(running))
+            }
+            _ => return None,
+        };
+        let lacks = if quorum > voters.len() / 2 { "no majority" } else { "no quorum" };
+        Some(format!("{lacks}: {who}"))
+    }
+
+    /// What a group needs in which nobody leads.
+    fn needs(&self) -> String {
+        let ((voters, quorum), running) = (self.voters(), self.running());
+        let all = names(voters);
+        let lacks = self.lacks_majority();
+        let prefix = lacks.map_or_else(String::new, |lacks| format!("{lacks}: "));
+        if !self.answers().any(counts) {
+            return format!("{prefix}{quorum} of {all} have to run, and all of them where none ever led");
+        }
+        // Who has no record yet, damage aside, is of a group in which nobody has led.
+        let is_new = self.answers().all(|standing| standing.tail <= FIRST && !standing.damaged);
+        if is_new && running.len() < voters.len() {
+            return format!("{prefix}for the first start of a group all of its members have to run: {all}");
+        }
+        if running.len() < quorum {
+            return format!("{prefix}{quorum} of {all} have to run");
+        }
+        let running = (running.len(), voters.len());
+        if self.answers().any(|standing| standing.damaged) {
+            let down = if running.0 < running.1 { "start the members that are down, " } else { "" };
+            return format!(
+                "{} of {all} run, and some of them have lost what they may have acknowledged, so that none can be chosen yet. Their nodes' lines say who lacks \
+                 which LSNs: wait some seconds, {down}restore the folder of one that had all of it from a copy, or go on with what is left by `windlass group \
+                 accept-loss --member N --yes`, by which acknowledged records may be lost (README, \"On the command line\")",
+                running.0
+            );
+        }
+        format!("{} of {all} run: their nodes' lines say what keeps them from leading", running.0)
+    }
+}
+
+/// Who is kept out neither votes nor knows who does.
+fn counts(standing: &Standing) -> bool {
+    standing.standing == "voter" && standing.kept_out.is_empty()
+}
+
+fn names(members: &[u8]) -> String {
+    members.iter().map(|member| format!("m{member}")).collect::<Vec<_>>().join(", ")
 }
 
 /// Says once on standard error, after [`SILENCE`], that a primary is waited for; nothing if it is dropped before.
@@ -408,22 +465,14 @@ impl Notice {
             if over.recv_timeout(SILENCE) != Err(RecvTimeoutError::Timeout) {
                 return;
             }
-            let words: Vec<String> = group
-                .members()
-                .iter()
-                .map(|member| match group.standing(member) {
-                    Ok(standing) => {
-                        let damaged = if standing.damaged { ", damaged" } else { "" };
-                        format!("m{} answers ({}{damaged})", member.number, standing.role)
-                    }
-                    Err(_) => format!("m{} doesn't answer", member.number),
-                })
-                .collect();
+            let asked = group.ask_all();
+            let lacks = asked.lacks_majority().filter(|_| asked.far().is_none());
+            let lacks = lacks.map_or_else(String::new, |lacks| format!("; {lacks}"));
             // Asking takes its time: it may be over.
             if over.try_recv() == Err(TryRecvError::Empty) {
                 eprintln!(
-                    "windlass: waiting for a primary that can commit: {}; gives up after {} s",
-                    words.join(", "),
+                    "windlass: waiting for a primary that can commit: {}{lacks}; gives up after {} s",
+                    asked.words().join(", "),
                     PATIENCE.as_secs()
                 );
             }

@@ -1,5 +1,8 @@
 //! `windlass group status`: where every member stands.
 
+use std::io::ErrorKind;
+use std::path::Path;
+
 use serde::Serialize;
 
 use super::members::view;
@@ -17,76 +20,141 @@ struct Row<'a> {
     standing: Option<&'a Standing>,
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<String>,
+    /// What a person is to know and to do about it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    notes: Vec<String>,
 }
 
 /// Prints the table. Fails if no member is primary.
 pub(super) fn run(group: &Group, json: bool) -> Result<(), Failure> {
     let mut output = Output::new();
-    let mut has_primary = false;
-    let (mut failure, mut kept_out) = (None, Vec::new());
+    let mut failure = None;
     let mut standings: Vec<_> = group.members().iter().map(|member| group.standing(member)).collect();
     let leads = |(_, standing): &(_, &std::io::Result<Standing>)| {
         standing.as_ref().is_ok_and(|standing| standing.role == "primary")
     };
-    if let Some((primary, _)) = group.members().iter().zip(&standings).find(leads) {
-        let known = view(group, primary).ok().filter(|known| known.committed);
-        for standing in standings.iter_mut().flatten() {
-            known.iter().for_each(|known| judge(standing, known));
-        }
+    let primary = group.members().iter().zip(&standings).find(leads).map(|(member, _)| member);
+    let known = primary.and_then(|primary| view(group, primary).ok()).filter(|known| known.committed);
+    for standing in standings.iter_mut().flatten() {
+        known.iter().for_each(|known| judge(standing, known));
     }
     if !json {
-        output.line(format_args!("member  answers  role       epoch     durable          tail"))?;
+        output.line(format_args!("member  answers  state      epoch     durable          tail"))?;
     }
     // Who leads may run on another machine: then it is followed.
     let is_led =
         standings.iter().flatten().any(|standing| standing.role == "primary" || standing.follows.is_some());
+    let file = group.file();
+    let mut told = Vec::new();
     for (member, standing) in group.members().iter().zip(standings) {
         failure = failure.or(standing.as_ref().err().and_then(|error| stranger(member.number, error)));
-        has_primary |= standing.as_ref().is_ok_and(|standing| standing.role == "primary");
-        for why in standing.iter().flat_map(|standing| &standing.kept_out).filter(|_| !json) {
-            kept_out.push(format!("m{} is kept out {why}", member.number));
-        }
-        if let Some(why) = standing.iter().find_map(|standing| standing.outside.as_ref()).filter(|_| !json) {
-            kept_out.push(format!("m{} is no member of the group: {why}", member.number));
-        }
+        let (state, notes) = notes(&file, member.number, &standing, known.as_ref());
         match (&standing, json) {
             (_, true) => output.json(&Row {
                 member: member.number,
                 answers: standing.is_ok(),
                 standing: standing.as_ref().ok(),
                 why: standing.as_ref().err().map(ToString::to_string),
+                notes,
             })?,
-            (Ok(s), false) => output.line(format_args!(
-                "{:<7} yes      {:<10} {:<9} {:<16} {}{}{}",
-                format!("m{}", member.number),
-                s.role,
-                s.epoch,
-                s.durable,
-                s.tail,
-                match s.damaged {
-                    true if is_led => "  damaged: its peers send it again what it lacks",
-                    true => "  damaged: lacks what it may have acknowledged",
-                    false => "",
-                },
-                match s.standing.as_str() {
-                    "learner" => "  learns: votes once it has caught up",
-                    "outside" => "  no member of the group",
-                    _ => "",
-                }
-            ))?,
-            (Err(error), false) => {
-                output.line(format_args!("{:<7} no       ({error})", format!("m{}", member.number)))?;
+            (Ok(s), false) => {
+                output.line(format_args!(
+                    "{:<7} yes      {:<10} {:<9} {:<16} {}{}{}",
+                    format!("m{}", member.number),
+                    state,
+                    s.epoch,
+                    s.durable,
+                    s.tail,
+                    match s.damaged {
+                        true if is_led => "  damaged: its peers send it again what it lacks",
+                        true => "  damaged: lacks what it may have acknowledged",
+                        false => "",
+                    },
+                    if s.standing == "learner" { "  learns: votes once it has caught up" } else { "" }
+                ))?;
+                told.extend(notes);
+            }
+            (Err(_), false) => {
+                output.line(format_args!("{:<7} no       {state}", format!("m{}", member.number)))?;
+                told.extend(notes);
             }
         }
     }
-    for line in kept_out {
+    for line in told {
         output.line(format_args!("{line}"))?;
     }
     output.flush()?;
     match failure {
         Some(failure) => Err(failure),
-        None if has_primary => Ok(()),
+        None if primary.is_some() => Ok(()),
         None => Err(group.no_primary(&"now")),
+    }
+}
+
+/// The word for a member's row, and what is to be said of it beside: why it is so, and what is to be done.
+fn notes<'a>(
+    file: &Path,
+    number: u8,
+    standing: &'a std::io::Result<Standing>,
+    known: Option<&View>,
+) -> (&'a str, Vec<String>) {
+    let start = || format!("`windlass node --config {} --member {number}`", file.display());
+    let standing = match standing {
+        Ok(standing) => standing,
+        Err(error) => {
+            let is_none = known.filter(|known| known.member(number).is_none());
+            return match (is_none, error.kind()) {
+                (Some(known), _) if number <= known.highest => (
+                    "left",
+                    vec![format!(
+                        "m{number} does not run, and is no member of the group any more (configuration {} is without it): nothing is to be done; its folder can be removed",
+                        known.configuration
+                    )],
+                ),
+                (Some(_), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => (
+                    "new",
+                    vec![format!(
+                        "m{number} was never added to the group, and does not run ({error}): start it with {}, then `windlass group add {number}`, or `replace`",
+                        start()
+                    )],
+                ),
+                (None, ErrorKind::NotFound | ErrorKind::ConnectionRefused) => (
+                    "down",
+                    vec![format!(
+                        "m{number} does not run ({error}): start it, on its machine, with {}",
+                        start()
+                    )],
+                ),
+                (_, ErrorKind::TimedOut) => (
+                    "stuck",
+                    vec![format!(
+                        "m{number} does not answer ({error}): let its process go on (`kill -CONT`), or end it and start it with {}",
+                        start()
+                    )],
+                ),
+                _ => ("unknown", vec![format!("m{number} does not answer: {error}")]),
+            };
+        }
+    };
+    if let Some(why) = &standing.outside {
+        // Who knows of no configuration has still to come.
+        let state = if standing.voters.is_empty() { "waits" } else { "outside" };
+        (state, vec![format!("m{number} is no member of the group: {why}")])
+    } else if standing.standing == "outside" {
+        let why = format!(
+            "m{number} is no member of the group: it waits to be added (`windlass group add {number}`, or `replace`)"
+        );
+        ("waits", vec![why])
+    } else if !standing.kept_out.is_empty() {
+        ("kept out", standing.kept_out.iter().map(|why| format!("m{number} is kept out {why}")).collect())
+    } else if standing.role == "stopped" {
+        let why = format!(
+            "m{number} runs and takes part in nothing: its lines say why; once that is mended end it, and start it with {}",
+            start()
+        );
+        ("stopped", vec![why])
+    } else {
+        (&standing.role, Vec::new())
     }
 }
 
@@ -112,9 +180,9 @@ mod tests {
     use crate::client::Windows;
     use crate::view::ViewMember;
 
-    #[test]
-    fn a_member_that_does_not_know_that_it_has_left_is_shown_outside_and_without_advice() {
-        let known = View {
+    /// As the primary of a group knows it that m2 and m4 have left.
+    fn known() -> View {
+        View {
             by: 3,
             primary: Some(3),
             configuration: 2,
@@ -124,8 +192,11 @@ mod tests {
             highest: 5,
             outside: None,
             members: [1, 3, 5].map(ViewMember::voter).into(),
-        };
-        let standing = |by| Standing {
+        }
+    }
+
+    fn standing(by: u8) -> Standing {
+        Standing {
             by,
             role: "candidate".into(),
             epoch: "e1.m2".into(),
@@ -142,7 +213,41 @@ mod tests {
             quorum: 2,
             kept_out: vec!["by m1: use `windlass group replace`".into()],
             windows: Windows::default(),
+        }
+    }
+
+    #[test]
+    fn each_row_has_a_state_and_where_that_is_no_ordinary_one_a_reason_and_what_to_do() {
+        let down = || Err(std::io::Error::new(ErrorKind::NotFound, "no process answers at m.sock"));
+        let late = Err(std::io::Error::new(ErrorKind::TimedOut, "did not answer in time"));
+        let with = |change: fn(&mut Standing)| {
+            let mut standing = Standing { kept_out: Vec::new(), ..standing(1) };
+            change(&mut standing);
+            Ok(standing)
         };
+        let start = "`windlass node --config g.toml --member";
+        for (number, standing, known, state, words) in [
+            (1, down(), Some(known()), "down", &["does not run (no process answers at m.sock)", start][..]),
+            (1, down(), None, "down", &["start it", start]),
+            (4, down(), Some(known()), "left", &["nothing is to be done", "configuration 2"]),
+            (6, down(), Some(known()), "new", &["never added", start, "`windlass group add 6`"]),
+            (1, late, None, "stuck", &["kill -CONT", start]),
+            (1, Err(std::io::Error::other("m2 answers at m.sock")), None, "unknown", &["m2 answers"]),
+            (1, Ok(standing(1)), None, "kept out", &["m1 is kept out by m1: use `windlass group replace`"]),
+            (1, with(|s| s.role = "stopped".into()), None, "stopped", &["its lines say why", start]),
+            (1, with(|s| s.standing = "outside".into()), None, "waits", &["waits to be added"]),
+            (1, with(|s| s.outside = Some("it has left: stop it".into())), None, "outside", &["stop it"]),
+            (1, with(|s| s.role = "backup".into()), None, "backup", &[]),
+        ] {
+            let (told, notes) = notes(Path::new("g.toml"), number, &standing, known.as_ref());
+            assert_eq!((told, notes.len()), (state, usize::from(!words.is_empty())), "{notes:?}");
+            assert!(words.iter().all(|words| notes[0].contains(words)), "{words:?}: {notes:?}");
+        }
+    }
+
+    #[test]
+    fn a_member_that_does_not_know_that_it_has_left_is_shown_outside_and_without_advice() {
+        let known = known();
         let (mut stays, mut left) = (standing(1), standing(2));
         judge(&mut stays, &known);
         judge(&mut left, &known);

@@ -11,7 +11,7 @@ use windlass::control::Exclusion;
 use windlass::engine::{Change, ChangeError, Event, PeerStatus, Standing as Part};
 use windlass::{
     AppendError, Appended, Level, Log, Lsn, MemberId, Members, Node, NodeChangeError, NodeCloseError,
-    NodeEvent, NodeEvents, ReadError,
+    NodeEvent, NodeEvents, Outside, ReadError,
 };
 
 use super::End;
@@ -211,7 +211,10 @@ impl Service {
                 Some(Part::Learner { .. }) => "learner",
                 None => "outside",
             }),
-            outside: outside.map(|why| why.to_string()),
+            outside: outside.map(|why| match why {
+                Outside::NotYet => format!("{why} (`windlass group add {}`, or `replace`)", me.0),
+                Outside::Left { .. } | Outside::NeverIn | Outside::SaidBy { .. } => why.to_string(),
+            }),
             voters: configuration.voters().map(|voter| voter.0).collect(),
             quorum: configuration.useful_quorum(),
             kept_out: kept_out(&node.exclusions()),
