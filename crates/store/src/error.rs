@@ -99,6 +99,13 @@ impl DiskError {
                 "; check the device; `windlass log repair --dry-run` says what the medium does not give and what can be kept"
             }
             (Errno::IO, _) => "; check the device",
+            // madvise(2), MADV_POPULATE_WRITE: the address is right, what is behind it is not there.
+            (Errno::FAULT, DiskCall::Populate) => {
+                "; the medium, or the filesystem, does not give a page of the file: check the device, and that nobody has made the file shorter"
+            }
+            (Errno::HWPOISON, DiskCall::Populate) => {
+                "; the page lies in memory that the machine has found faulty: check the machine's memory, and open the log again"
+            }
             (Errno::ACCESS | Errno::PERM, _) => {
                 "; check the file's owner and mode, and who this process runs as"
             }

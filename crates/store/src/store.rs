@@ -340,9 +340,9 @@ impl<D: Disk> Store<D> {
         match segment.map.populate(part) {
             Ok(()) => Ok(true),
             // madvise(2), MADV_POPULATE_WRITE: a store to the page would be a SIGBUS.
-            Err(Errno::FAULT | Errno::HWPOISON) => {
+            Err(errno @ (Errno::FAULT | Errno::HWPOISON)) => {
                 let file = self.disk.path().join(names::segment(self.geometry, number));
-                Err(self.fail(DiskError { call: DiskCall::Populate, file, errno: Errno::IO }))
+                Err(self.fail(DiskError { call: DiskCall::Populate, file, errno }))
             }
             // A kernel without the call, or without memory, leaves the faults to the producers.
             Err(_) => Ok(false),

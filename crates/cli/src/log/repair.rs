@@ -397,7 +397,8 @@ fn failure(folder: &Path, error: &RepairError) -> Failure {
         | RepairError::NotNewest { .. }
         | RepairError::NotTail { .. }
         | RepairError::Member
-        | RepairError::Note { .. } => Failure::new(Status::Refused, error),
+        | RepairError::Note { .. }
+        | RepairError::Cut { .. } => Failure::new(Status::Refused, error),
         RepairError::History(_) | RepairError::Encode(_) | RepairError::Disk(_) => {
             Failure::new(Status::System, error)
         }

@@ -275,6 +275,17 @@ pub enum RepairError {
         /// The note.
         file: PathBuf,
     },
+    /// The quarantine's note of an interrupted repair orders a cut that the log does not take. What the repair has done before the cut stays, and what that has changed is in the quarantine.
+    #[error(
+        "{}: the repair that was cut short orders a cut that can't be made ({source}): the log has changed since, or something else has been at the quarantine. \
+         Move this file away and see with a dry run what is damaged now, or salvage what is readable", file.display()
+    )]
+    Cut {
+        /// The note.
+        file: PathBuf,
+        /// Why it can't.
+        source: Box<OpenCutError>,
+    },
     /// Something has a segment's name that is no file of this log, and takes the place of one that may be whole elsewhere. Nothing was changed.
     #[error(
         "{}: no file of this log, in a segment's place ({count} of these; a dry run names all that is amiss): move it out of the folder, put the log's own file there if there is a copy of it, \
@@ -769,11 +780,13 @@ fn cut<D: Disk>(disk: &D, orders: &RepairOrders, lsn: Lsn, note: &Path) -> Resul
     let options = Options { unsafe_filesystem: orders.unsafe_filesystem, ..Options::default() };
     cut_closed(disk, &options, lsn).map_err(|error| match error {
         OpenCutError::Open(error) => RepairError::Open(error),
-        // A repair cuts a lone log alone, at a place where a scan of it has stopped.
-        OpenCutError::Member { .. }
+        // A repair cuts a lone log alone, at a place where a scan of it has stopped: the log has changed since, or the orders are another's.
+        refused @ (OpenCutError::Member { .. }
         | OpenCutError::Trimmed { .. }
         | OpenCutError::InsideRecord { .. }
-        | OpenCutError::Beyond { .. } => RepairError::Note { file: note.to_path_buf() },
+        | OpenCutError::Beyond { .. }) => {
+            RepairError::Cut { file: note.to_path_buf(), source: Box::new(refused) }
+        }
     })
 }
 

@@ -9,7 +9,10 @@ use crate::{DiskCall, PrepareError, Store, StoreError, UpdateError};
 /// Rot in the page that the first append goes to, behind a clean stop.
 #[test]
 fn kind_7_a_page_at_the_tail_that_the_medium_does_not_give_is_an_error_before_the_first_append() {
-    for errno in [Errno::FAULT, Errno::HWPOISON] {
+    for (errno, words) in [
+        (Errno::FAULT, "does not give a page of the file: check the device"),
+        (Errno::HWPOISON, "memory that the machine has found faulty"),
+    ] {
         let (disk, log, _) = filled(5);
         log.close().unwrap();
         let (store, _) = Store::open(disk.clone(), &AROUND, &options()).unwrap();
@@ -17,7 +20,8 @@ fn kind_7_a_page_at_the_tail_that_the_medium_does_not_give_is_an_error_before_th
         for _ in 0..2 {
             let error = store.begin().unwrap_err();
             let UpdateError::Store(StoreError::MediumFailed(failed)) = error else { panic!("{error}") };
-            assert_eq!((failed.cause.call, failed.cause.errno), (DiskCall::Populate, Errno::IO));
+            assert_eq!((failed.cause.call, failed.cause.errno), (DiskCall::Populate, errno));
+            assert!(failed.to_string().contains(words), "{failed}");
             assert!(failed.cause.file.ends_with("0000000000000000.segment"));
         }
         drop(store);

@@ -349,11 +349,13 @@ fn cut_short() -> (TestDisk, String) {
     unreachable!("a repair ends")
 }
 
-fn assert_no_orders(disk: &TestDisk, what: &str) {
+/// In what words.
+fn assert_no_orders(disk: &TestDisk, what: &str) -> String {
     let before = contents(disk);
-    let refused = try_repair(disk, &RepairOrders::default());
-    assert!(matches!(refused, Err(RepairError::Note { .. })), "{what}: {refused:?}");
+    let refused = try_repair(disk, &RepairOrders::default()).unwrap_err();
+    assert!(matches!(refused, RepairError::Note { .. } | RepairError::Cut { .. }), "{what}: {refused:?}");
     assert!(contents(disk) == before, "{what}: nothing is changed");
+    refused.to_string()
 }
 
 #[test]
@@ -367,13 +369,13 @@ fn kind_3_orders_with_any_byte_changed_or_missing_are_refused_and_change_nothing
             let mut changed = whole.clone();
             changed[at] ^= 1 << bit;
             disk.write_file(&note, &changed);
-            assert_no_orders(&disk, &format!("byte {at}, bit {bit}"));
+            let _ = assert_no_orders(&disk, &format!("byte {at}, bit {bit}"));
         }
         disk.write_file(&note, &whole[..at]);
-        assert_no_orders(&disk, &format!("{at} bytes"));
+        let _ = assert_no_orders(&disk, &format!("{at} bytes"));
     }
     disk.write_file(&note, &[&whole[..], b"\n"].concat());
-    assert_no_orders(&disk, "a line more");
+    let _ = assert_no_orders(&disk, "a line more");
     let dry_run = try_repair(&disk, &RepairOrders { dry_run: true, ..RepairOrders::default() });
     assert!(matches!(dry_run, Err(RepairError::Note { .. })), "{dry_run:?}");
     disk.write_file(&note, &whole);
@@ -415,7 +417,15 @@ fn kind_3_orders_that_no_repair_of_this_log_gives_are_refused_whatever_their_che
         let text = format!("log {id:032x}\ngeneration {}\n{order}\n", superblock.generation);
         let text = format!("{text}end {:08x}\n", crc32fast::hash(text.as_bytes()));
         disk.write_file("quarantine/0001.begun", text.as_bytes());
-        assert_no_orders(&disk, &order);
+        let words = assert_no_orders(&disk, &order);
+        // What is well formed and does not fit is told for what it is.
+        if order.starts_with(&format!("cut {inside} ")) {
+            assert!(words.contains(&format!("no record starts at LSN {inside}")), "{words}");
+        } else if order.starts_with(&format!("cut {} ", far + 8192)) {
+            assert!(words.contains(&format!("LSN {} is beyond the end of the log", far + 8192)), "{words}");
+        } else {
+            assert!(words.contains("not the orders of a repair of this log"), "{words}");
+        }
     }
     disk.remove_file("quarantine/0001.begun");
     assert!(dry(&disk).findings.is_empty());
