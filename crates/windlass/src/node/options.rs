@@ -315,6 +315,9 @@ impl NodeOptions {
     }
 
     /// Where the node writes its few lines. Default: nowhere.
+    ///
+    /// Unlike wakers its drain is called by whoever steps the node, while it does: it must not use the node or its log, and while it blocks no heartbeat goes out.
+    /// One that writes to what may block, such as a pipe, belongs behind a thread of its own (`slog-async`).
     #[must_use]
     pub fn logger(mut self, logger: Logger) -> NodeOptions {
         self.logger = logger;
