@@ -198,6 +198,19 @@ fn lines_of_standard_input_are_records_and_the_folder_stays_readable() {
     assert!(read.stdout == want, "the log has {} bytes, {} were acknowledged", read.stdout.len(), want.len());
     let verified = windlass(&["log", "verify", logs.join("m1").to_str().unwrap()]);
     assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stdout));
+    // A member's log is no lone one: nothing is appended to it, cut from it or released by hand.
+    let member = logs.join("m2");
+    let member = member.to_str().unwrap();
+    for args in [
+        &["log", "append", member, "--file", "-"][..],
+        &["log", "truncate", member, "--from", "4096"],
+        &["log", "trim", member, "--before", "4096"],
+    ] {
+        let out = windlass(args);
+        assert_eq!(out.status.code(), Some(3), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
+    }
+    let read = windlass(&["log", "read", member, "--format", "raw"]);
+    assert!(read.stdout == want, "nothing has changed");
     // Its files are somebody's: no second demo writes there.
     let again = windlass(&["demo", "--folder", logs.to_str().unwrap(), "--seconds", "1"]);
     assert_eq!(again.status.code(), Some(3));

@@ -351,6 +351,17 @@ impl<D: Disk> Store<D> {
     }
 }
 
+impl<D: Disk> Store<D> {
+    /// Whose log is in a folder, by its superblock. Nothing is locked and nothing changed.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`]: as an opening says that there is no log, or none that can be told.
+    pub fn holder(disk: &D) -> Result<Holder, OpenError> {
+        Ok(examine::holder_of(&identify(disk, Access::Read, None)?.now))
+    }
+}
+
 /// Locks the folder of a log that is to be opened for writing.
 pub(crate) fn lock_log<D: Disk>(disk: &D, options: &Options) -> Result<D::Lock, OpenError> {
     if options.mode == OpenMode::Salvage {

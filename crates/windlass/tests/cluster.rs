@@ -6,7 +6,10 @@ use std::time::{Duration, Instant};
 
 use support::{Group, PATIENCE, append_all, read_all};
 use windlass::engine::{Event, PeerMarks, Role, StopReason};
-use windlass::{BarrierError, CommitError, Level, Lsn, NodeEvent, OpenMode, Outcome, ReadOnly, TrimError};
+use windlass::{
+    BarrierError, CommitError, Level, Lsn, NodeEvent, OpenError, OpenMode, Options, Outcome, ReadOnly,
+    TrimError, TruncateError,
+};
 
 fn payload(number: u64) -> Vec<u8> {
     format!("record {number} {}", "x".repeat(usize::try_from(number % 300).unwrap())).into_bytes()
@@ -161,6 +164,44 @@ fn a_read_barrier_covers_what_was_acknowledged_and_no_reader_sees_it() {
     let end = append_all(&log, (10..20).map(payload), Level::Durable);
     group.wait_durable(end);
     assert_eq!(read_all(group.node(other)), (0..20).map(payload).collect::<Vec<_>>());
+}
+
+/// What a group has may be cut by its takeovers alone: a suffix that one member cuts could be committed.
+#[test]
+fn a_groups_log_is_not_truncated_and_a_members_folder_is_no_lone_log() {
+    let mut group = Group::start(3);
+    let (first, log) = group.primary();
+    let record = log.append(&payload(0)).unwrap();
+    let end = append_all(&log, (1..50).map(payload), Level::Durable);
+    assert!(matches!(log.truncate(record.start), Err(TruncateError::Group)));
+    assert!(matches!(log.truncate(end), Err(TruncateError::Group)));
+    let more = append_all(&log, (50..60).map(payload), Level::Durable);
+    group.wait_durable(more);
+    drop(log);
+    let third = (first + 2) % 3;
+    // Killed: an opening would write to its superblock, and as no member's pass over the configurations behind its mark.
+    group.kill(third);
+    let folder = group.folder_of(third);
+    let files = || -> Vec<_> {
+        let entries = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
+        let mut files: Vec<_> = entries.map(|path| (path.clone(), std::fs::read(path).unwrap())).collect();
+        files.sort();
+        files
+    };
+    let before = files();
+    let lone = || Options::new().any_filesystem(true);
+    let refused = lone().open(&folder);
+    assert!(matches!(refused, Err(OpenError::Member { .. })), "{refused:?}");
+    let cut = lone().open_truncated(&folder, record.start).map(|_| ());
+    assert!(cut.is_err(), "{cut:?}");
+    let trimmed = lone().open_trimmed(&folder, end).map(|_| ());
+    assert!(trimmed.is_err(), "{trimmed:?}");
+    assert!(files() == before, "nothing has changed");
+    group.open(third);
+    group.wait_durable(more);
+    for at in 0..3 {
+        assert!(read_all(group.node(at)) == (0..60).map(payload).collect::<Vec<_>>(), "member {at}");
+    }
 }
 
 /// Whoever can't be told from a primary that others have replaced gives no barrier: what it has may be old.

@@ -151,6 +151,8 @@ fn purged_at_end_inside_and_beyond_are_different_answers_kind_48() {
     let purged =
         |error: ReadError| matches!(error, ReadError::Purged { first, .. } if first == records[500].start);
     assert!(purged(log.read_from(records[0].start).unwrap_err()));
+    let truncated = log.truncate(records[0].start).map(|_| ());
+    assert!(matches!(truncated, Err(TruncateError::Purged { .. })), "{truncated:?}");
     assert!(purged(old.next().unwrap_err()), "a reader that is overtaken is told so");
     let mut inside = log.read_from(Lsn(records[600].start.0 + 16)).unwrap();
     assert!(

@@ -14,7 +14,8 @@ use windlass_log::{
 pub use windlass_store::Surroundings;
 use windlass_store::disk::{Disk, Errno, RealDisk};
 use windlass_store::{
-    DiskCall, DiskError, Founding, OpenCutError, OpenTrimError, Opened, Store, UnsafeFilesystem, Vouch,
+    DiskCall, DiskError, Founding, Holder, OpenCutError, OpenTrimError, Opened, Store, UnsafeFilesystem,
+    Vouch,
 };
 
 use super::closing::Closing;
@@ -227,6 +228,10 @@ impl Log {
     pub fn open_in<D: Disk>(place: Place<D>, options: Options) -> Result<Log, OpenError> {
         options.check()?;
         let Place { disk, around, clock, .. } = place;
+        // Before anything is written: an opening moves the persisted mark, and a member's has to note the configurations behind it.
+        if Store::holder(&disk)? == Holder::Member {
+            return Err(OpenError::Member { folder: disk.path().to_path_buf() });
+        }
         let (store, opened) = Store::open(disk, &around, &opening_options(&options))?;
         start(store, &opened, clock, &options)
     }
