@@ -13,6 +13,8 @@ const GOES_ON: u64 = 20_000 * MS;
 /// Clients ask for so long before more is lost than the group survives, and once it is whole again.
 const LOADED: u64 = 40 * MS;
 const BUSY_AFTER: u64 = 30 * MS;
+/// What was trimmed last is told to everybody within this time.
+const SETTLED: u64 = 40 * MS;
 /// What has to be acknowledged by who leads by a word.
 const ACKNOWLEDGED: u64 = 20;
 
@@ -51,6 +53,10 @@ pub(crate) fn goes_on(world: &mut World, excess: Excess) {
     world.run(until);
     // Nothing of what is lost is to be trimmed away before anybody looks.
     world.quiet();
+    if excess != Excess::MemoryLost {
+        let until = world.now + SETTLED;
+        world.run(until);
+    }
     if world.violation.is_some() || !is_told(world, excess) || world.violation.is_some() {
         return;
     }

@@ -496,8 +496,9 @@ impl World {
             return;
         }
         let runs = |at: &usize| self.members[*at].driver.is_some() && !self.hands.away.contains(at);
-        let named = self.hands.named.filter(runs);
         let voters: Vec<usize> = self.whole_voters().into_iter().filter(runs).collect();
+        // Never one whose disk was emptied: with another such one it would begin a new group.
+        let named = self.hands.named.filter(|named| voters.contains(named));
         if voters.is_empty() {
             return;
         }
