@@ -21,11 +21,19 @@ use clap::Parser;
 
 /// An embedded write-ahead-log replication engine: tools and the demo cluster.
 #[derive(Debug, Parser)]
-#[command(name = "windlass", version, arg_required_else_help = true, after_help = exit::TABLE)]
+#[command(name = "windlass", version, arg_required_else_help = true, after_help = BEGIN)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
 }
+
+/// Where to begin, and where the rest is told.
+const BEGIN: &str = "\
+Begin with `windlass demo`: some seconds, and it leaves nothing behind. Each command's --help tells its exit statuses; all have
+  0   done
+  5   the system failed
+  64  the command line is wrong
+README.md goes through a group of three, and through what can be done about a damaged log.";
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {

@@ -157,6 +157,9 @@ fn device(tree: &Tree, name: &str) -> Finding {
     let unknown = "not known here: what it can is tried when it is opened";
     let (level, means) = known.map_or((Level::Note, unknown), |known| (known.level, known.means));
     let mut finding = Finding::new(Group::Devices, "device", level, seen, means).about(name);
+    if level > Level::Note {
+        finding = finding.run("windlass node --config FILE --member N --fabric tcp");
+    }
     for (key, value) in [("driver", driver), ("firmware", firmware), ("board", board)] {
         if let Some(value) = value {
             finding = finding.value(key, value);

@@ -80,12 +80,15 @@ pub(super) fn look(tree: &Tree, folder: &Path) -> Vec<Finding> {
 /// What keeps this path from being a folder, or from being made one: something else of this name, or above it, or a name that can't be.
 fn in_the_way(folder: &Path) -> Option<Finding> {
     for path in folder.ancestors().filter(|path| !path.as_os_str().is_empty()) {
-        let problem = |seen, means| Some(finding("folder", Level::Problem, seen, means));
+        let problem =
+            |seen, means, run: String| Some(finding("folder", Level::Problem, seen, means).run(run));
+        let name = path.display();
         let error = match path.metadata() {
             Ok(found) if found.is_dir() => return None,
             Ok(_) => {
                 let seen = format!("{} is no folder", path.display());
-                return problem(seen, "no log can be made or opened there: name a folder, or move it away");
+                let means = "no log can be made or opened there: name a folder, or move it away";
+                return problem(seen, means, format!("mv {name} {name}.aside"));
             }
             Err(error) => error,
         };
@@ -96,7 +99,8 @@ fn in_the_way(folder: &Path) -> Option<Finding> {
             }
             return problem(
                 error.to_string(),
-                "nothing can be said of it, nor a log be kept there: name another folder",
+                "nothing can be said of it, nor a log be kept there: name another folder, or let this user through the folders above it",
+                format!("namei -l {name}"),
             );
         }
         if path.is_symlink() {
@@ -104,6 +108,7 @@ fn in_the_way(folder: &Path) -> Option<Finding> {
             return problem(
                 seen,
                 "no log can be made or opened there: make the folder that it names, or remove it",
+                format!("mkdir -p $(readlink -m {name})"),
             );
         }
     }
@@ -146,7 +151,8 @@ fn filesystem(tree: &Tree, mount: &Mount, folder: &Path) -> Finding {
     };
     let class = known.map_or(FilesystemClass::Unknown, Filesystem::class);
     let seen = format!("{} on {}", mount.filesystem, mount.point.display());
-    let move_it = "put the folder on ext4 or xfs";
+    // Where these are mounted here.
+    let move_it = "findmnt -t ext4,xfs";
     let found = match class {
         FilesystemClass::Local => finding(
             "filesystem",
@@ -158,8 +164,9 @@ fn filesystem(tree: &Tree, mount: &Mount, folder: &Path) -> Finding {
             "filesystem",
             Level::Warning,
             seen,
-            "nothing there survives a loss of power or a reboot: for tests, whatever level is asked for",
-        ),
+            "nothing there survives a loss of power or a reboot: for tests, whatever level is asked for. To keep a log put the folder on ext4 or xfs, where the command lists them",
+        )
+        .run(move_it),
         FilesystemClass::Layered => finding(
             "filesystem",
             Level::Warning,
@@ -172,18 +179,20 @@ fn filesystem(tree: &Tree, mount: &Mount, folder: &Path) -> Finding {
             Level::Problem,
             seen,
             "each write goes to a new block, so that preallocation keeps no room, and a store to a mapping can fail where a write would: refused unless \
-             any_filesystem is set",
+             any_filesystem is set. Put the folder on ext4 or xfs, where the command lists them",
         )
         .run(move_it),
         FilesystemClass::Network => finding(
             "filesystem",
             Level::Problem,
             seen,
-            "mappings and locks don't hold between machines, and flushes are another machine's word: refused unless any_filesystem is set",
+            "mappings and locks don't hold between machines, and flushes are another machine's word: refused unless any_filesystem is set. Put the folder on \
+             ext4 or xfs, where the command lists them",
         )
         .run(move_it),
         FilesystemClass::Unknown => {
             finding("filesystem", Level::Note, seen, "not known here, and used as if it were a local one like ext4")
+                .run(move_it)
         }
     };
     found.value("type", mount.filesystem.as_str()).value("mount", mount.point.display().to_string())
@@ -208,8 +217,10 @@ fn options(mount: &Mount) -> Option<Finding> {
         );
     }
     if has(&["data=journal"]) {
-        let means = "each byte is written twice, once into the journal";
-        return Some(finding("mount", Level::Warning, "mounted with data=journal".into(), means));
+        let means = "each byte is written twice, once into the journal: mount it with data=ordered, the default of ext4";
+        return Some(finding("mount", Level::Warning, "mounted with data=journal".into(), means).run(
+            format!("sed -i s/data=journal/data=ordered/ /etc/fstab && umount {point} && mount {point}"),
+        ));
     }
     None
 }
@@ -247,7 +258,7 @@ fn room(folder: &Path) -> Option<Finding> {
     } else if free < FULL_BYTES {
         let means = "a log may keep 4 GiB by default until it is trimmed: set retention_bytes below what is free, so that the log says full and not \
                      the disk";
-        finding("space", Level::Note, seen, means)
+        finding("space", Level::Note, seen, means).run("windlass log append DIR --retention-bytes BYTES")
     } else {
         finding("space", Level::Ok, seen, "more than a log keeps by default")
     };
@@ -366,6 +377,23 @@ mod tests {
         assert_eq!(level("ro"), Some(Level::Problem));
         assert_eq!(level("rw,data=journal"), Some(Level::Warning));
         assert_eq!(level("rw,errors=remount-ro"), None);
+        let found = ["ro", "nobarrier", "data=journal"].map(|words| options(&mount(words)).unwrap());
+        assert!(found.iter().all(|finding| finding.run.is_some()), "{found:?}");
+    }
+
+    #[test]
+    fn what_keeps_a_path_from_being_a_folder_comes_with_the_command_that_changes_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, link) = (folder.path().join("file"), folder.path().join("link"));
+        std::fs::write(&file, "").unwrap();
+        std::os::unix::fs::symlink(folder.path().join("gone"), &link).unwrap();
+        let run = |path: &Path| in_the_way(path).unwrap().run.unwrap();
+        assert_eq!(run(&file), format!("mv {0} {0}.aside", file.display()));
+        assert_eq!(run(&file.join("below")), run(&file));
+        assert_eq!(run(&link), format!("mkdir -p $(readlink -m {})", link.display()));
+        let long = folder.path().join("x".repeat(300));
+        assert!(run(&long).starts_with("namei -l "));
+        assert!(in_the_way(&folder.path().join("new")).is_none());
     }
 
     #[test]

@@ -154,8 +154,9 @@ fn processors(tree: &Tree) -> Finding {
         0 => finding(Level::Note, "how many there are is not known"),
         1 => finding(
             Level::Warning,
-            "the pump that polls for completions, flushes and the application share one: each waits for the others, and waits that spin are worth nothing",
-        ),
+            "the pump that polls for completions, flushes and the application share one: each waits for the others, and waits that spin are worth nothing: let the pump sleep",
+        )
+        .run("windlass node --config FILE --member N --wait event"),
         2 | 3 => finding(
             Level::Note,
             "a pump that polls without a pause would take a large part of the machine: leave it at `--wait adaptive`, the default of `windlass node`",

@@ -26,12 +26,11 @@ pub(super) fn look(asked: &Asked, folder: Option<&Path>, devices: &[Found]) -> V
         let fabric = match VerbsFabric::open(&options) {
             Ok(fabric) => fabric,
             Err(error) => {
-                findings.push(finding(
-                    "open",
-                    asked.broken(),
-                    error.to_string(),
-                    "windlass can't use this device",
-                ));
+                let means = "windlass can't use this device, for the reason above: the command shows what the system tells of it";
+                findings.push(
+                    finding("open", asked.broken(), error.to_string(), means)
+                        .run(format!("ibv_devinfo -v -d {}", device.name)),
+                );
                 continue;
             }
         };

@@ -48,6 +48,9 @@ Exit status:
   64  the command line or the group's file is wrong, or the file is another group's than the member's that was asked
   141 nobody reads standard output any more, as after `| head`";
 
+/// Where a subcommand's statuses are told.
+const SEE: &str = "Exit statuses, and how long it waits for a primary: `windlass group --help`";
+
 /// `windlass group`'s arguments.
 #[derive(Debug, clap::Args)]
 #[command(arg_required_else_help = true, after_help = STATUSES)]
@@ -63,14 +66,20 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Make a group's file, with a random secret and log id
+    #[command(after_help = SEE)]
     Init(init::Init),
     /// Where every member stands; fails if none of them is primary
+    ///
+    /// A row a member: whether it answers, its state (`primary`, `backup`, or another word, of which a line below the table says why and what to do), the
+    /// highest epoch that it has promised, up to where it knows the log to be durable, and where its log ends.
+    #[command(after_help = SEE)]
     Status {
         /// Print a JSON object for each member, one a line
         #[arg(long)]
         json: bool,
     },
     /// Append records, each once, also across takeovers; prints START END of each once it is committed
+    #[command(after_help = SEE)]
     Append {
         #[command(flatten)]
         source: Source,
@@ -82,6 +91,7 @@ enum Command {
         json: bool,
     },
     /// Print the committed records: at the primary all that were acknowledged, at another member what it knows to be durable
+    #[command(after_help = SEE)]
     Read {
         /// From this record on. Default: the oldest that is kept
         #[arg(long, value_name = "LSN")]
@@ -94,6 +104,7 @@ enum Command {
         format: Format,
     },
     /// Who belongs to the group, and who votes, as the primary knows, or the member that knows best
+    #[command(after_help = SEE)]
     Members {
         /// As this member knows it
         #[arg(long, value_name = "N")]
@@ -103,6 +114,11 @@ enum Command {
         json: bool,
     },
     /// Add a member, whose table in the group's file has `joins = true`; it votes once it has caught up
+    ///
+    /// Give it a table first, with a number above all that were ever given, and start it with that file:
+    /// `[[members]]`, `number = 4`, `joins = true`, `control = "ADDRESS:PORT"`, `client = "SOCKET"`, `folder = "FOLDER"`; then `windlass node --config FILE
+    /// --member 4`, and this command where the primary runs. The other members need not know the new file.
+    #[command(after_help = SEE)]
     Add {
         /// Its number, above all that were ever given
         #[arg(value_name = "N")]
@@ -112,12 +128,16 @@ enum Command {
         no_wait: bool,
     },
     /// Take a member out of the group
+    ///
+    /// A primary hands over first. Once the member says that it has left, stop it; its folder can be removed. Its number is never given again.
+    #[command(after_help = SEE)]
     Remove {
-        /// Which
+        /// The member that leaves
         #[arg(value_name = "N")]
         member: u8,
     },
     /// Have a new member take the place of another one, which lost its disk for example, once it has caught up
+    #[command(after_help = SEE)]
     Replace {
         /// The member that leaves
         #[arg(value_name = "OLD")]
@@ -130,7 +150,7 @@ enum Command {
         no_wait: bool,
     },
     /// Change how many voters hold what is committed, and how many promise before another one leads
-    #[command(group = clap::ArgGroup::new("sizes").required(true).multiple(true).args(["majority", "write", "takeover"]))]
+    #[command(after_help = SEE, group = clap::ArgGroup::new("sizes").required(true).multiple(true).args(["majority", "write", "takeover"]))]
     Quorums {
         /// More than half, for both
         #[arg(long, conflicts_with_all = ["write", "takeover"])]
@@ -142,17 +162,21 @@ enum Command {
         #[arg(long, value_name = "N", requires = "write")]
         takeover: Option<u8>,
     },
-    /// Have a member lead with what is left, where no log can be chosen any more because too much was lost: ACKNOWLEDGED RECORDS MAY BE LOST by
-    /// it. The members say in their lines when that is so and what is missing; make copies of their folders first
+    /// Have a member lead with what is left, where too much was lost: ACKNOWLEDGED RECORDS MAY BE LOST by it
+    ///
+    /// For a group in which no log can be chosen any more. The members say in their lines when that is so and what is missing; make copies of their
+    /// folders first.
+    #[command(after_help = SEE)]
     AcceptLoss {
         /// The member that is to lead; the best log among those that answer it goes on
         #[arg(long, value_name = "N")]
         member: u8,
-        /// That acknowledged records may be lost
+        /// Says that you know that acknowledged records may be lost
         #[arg(long, required = true)]
         yes: bool,
     },
     /// Make another member the primary, without waiting for suspicion
+    #[command(after_help = SEE)]
     HandOver {
         /// The member that is to lead
         #[arg(long, value_name = "N")]

@@ -34,7 +34,12 @@ pub(super) fn run(group: &Group, json: bool) -> Result<(), Failure> {
         standing.as_ref().is_ok_and(|standing| standing.role == "primary")
     };
     let primary = group.members().iter().zip(&standings).find(leads).map(|(member, _)| member);
-    let known = primary.and_then(|primary| view(group, primary).ok()).filter(|known| known.committed);
+    // Who has left is no member for ever, whoever of the group says so; who was added since only the primary knows for sure.
+    let counting = group.members().iter().zip(&standings).filter(|(_, standing)| {
+        standing.as_ref().is_ok_and(|standing| standing.outside.is_none() && standing.kept_out.is_empty())
+    });
+    let views = counting.filter_map(|(member, _)| view(group, member).ok()).filter(|known| known.committed);
+    let known = views.max_by_key(|known| (known.primary == Some(known.by), known.configuration));
     for standing in standings.iter_mut().flatten() {
         known.iter().for_each(|known| judge(standing, known));
     }
@@ -111,14 +116,18 @@ fn notes<'a>(
                         known.configuration
                     )],
                 ),
-                (Some(_), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => (
-                    "new",
-                    vec![format!(
-                        "m{number} was never added to the group, and does not run ({error}): start it with {}, then `windlass group add {number}`, or `replace`",
-                        start()
-                    )],
-                ),
-                (None, ErrorKind::NotFound | ErrorKind::ConnectionRefused) => (
+                (Some(known), ErrorKind::NotFound | ErrorKind::ConnectionRefused)
+                    if known.primary == Some(known.by) =>
+                {
+                    (
+                        "new",
+                        vec![format!(
+                            "m{number} was never added to the group, and does not run ({error}): start it with {}, then `windlass group add {number}`, or `replace`",
+                            start()
+                        )],
+                    )
+                }
+                (_, ErrorKind::NotFound | ErrorKind::ConnectionRefused) => (
                     "down",
                     vec![format!(
                         "m{number} does not run ({error}): start it, on its machine, with {}",
@@ -160,7 +169,8 @@ fn notes<'a>(
 
 /// Who has left, or whose place was taken, may not know it: what the primary has committed counts, and advice on how to come back is none.
 fn judge(standing: &mut Standing, known: &View) {
-    if known.member(standing.by).is_none() {
+    let is_new = standing.by > known.highest && known.primary != Some(known.by);
+    if known.member(standing.by).is_none() && !is_new {
         standing.standing = String::from("outside");
         standing.kept_out.clear();
         // One that waits to be added never was in it.

@@ -104,7 +104,7 @@ enum Command {
     /// What is released is not checked, but the log has to open: opening checks records from the segment of the persisted mark on, which
     /// may be the only one (with `--mode strict` everything), and refuses damage there. Older damage below the LSN goes with what is
     /// released, above it it stays: `windlass log verify` finds it. A log that does not open because it has had too many epochs since its
-    /// trim point, one for each opening after a crash, is trimmed as it is opened.
+    /// trim point, one for each opening after a crash, is trimmed as it is opened; the words that refuse to open it say up to which START it has to be.
     #[command(after_help = TABLE)]
     Trim {
         /// The folder
