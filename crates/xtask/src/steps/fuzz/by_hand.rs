@@ -127,7 +127,8 @@ fn fuzz(context: &Context, chosen: &[String], arguments: &Arguments) -> Result<(
         }
         let mut words = vec![
             format!("-runs={}", arguments.executions.div_ceil(u64::try_from(jobs).unwrap_or(1))),
-            "-timeout=10".to_owned(),
+            // By the clock, also of a process that was stopped meanwhile.
+            "-timeout=120".to_owned(),
             "-rss_limit_mb=2048".to_owned(),
             "-malloc_limit_mb=256".to_owned(),
             "-print_final_stats=1".to_owned(),
