@@ -701,9 +701,13 @@ fn the_help_has_the_statuses_and_a_wrong_command_line_is_one_of_them() {
         assert!(output.status.success(), "{args:?}");
         String::from_utf8(output.stdout).unwrap()
     };
-    for args in
-        [&["--help"][..], &["log", "--help"], &["log", "verify", "--help"], &["log", "append", "--help"]]
-    {
+    // Each command has its own; the first help says so.
+    assert!(help(&["--help"]).contains("Each command's --help tells its exit statuses"));
+    for command in ["log", "node", "group", "demo", "doctor"] {
+        let help = help(&[command, "--help"]);
+        assert!(help.contains("Exit status:\n  0   "), "{command}: {help}");
+    }
+    for args in [&["log", "--help"][..], &["log", "verify", "--help"], &["log", "append", "--help"]] {
         let help = help(args);
         assert!(help.contains("Exit status:") && help.contains("torn tail"), "{args:?}: {help}");
     }
