@@ -191,6 +191,22 @@ pub(crate) struct Standing {
     pub(crate) kept_out: Vec<String>,
     /// What it counted of its windows since its process began.
     pub(crate) windows: Windows,
+    /// Completions that it has thrown away since its process began, where it was told to (feature `faults`).
+    #[serde(default, skip_serializing_if = "LostCompletions::is_none")]
+    pub(crate) completions_lost: LostCompletions,
+}
+
+/// Completions that a member threw away.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct LostCompletions {
+    pub(crate) requests: u64,
+    pub(crate) receives: u64,
+}
+
+impl LostCompletions {
+    pub(crate) fn is_none(&self) -> bool {
+        *self == LostCompletions::default()
+    }
 }
 
 /// Windows that opened a member's memory to primaries.
@@ -656,6 +672,7 @@ mod tests {
             quorum: 2,
             kept_out: vec!["by m1: because".into()],
             windows: Windows { binds: 600, allocated: 4, used_up: 2 },
+            completions_lost: LostCompletions { requests: 5, receives: 0 },
         };
         let replies = [
             Reply::Acknowledged { sequence: 1, start: 2, end: 3 },

@@ -104,6 +104,8 @@ pub use node::checkpoint::{
     CheckpointSink, CheckpointStatus, CheckpointStep, Checkpoints, Giving, NotGiven, OfferedCheckpoint,
     Taking, WireError,
 };
+#[cfg(all(feature = "tcp", any(test, feature = "faults")))]
+pub use node::losing::{LoseCompletions, LostCompletions};
 #[cfg(feature = "tcp")]
 pub use node::{
     BarrierError, FabricChoice, Members, Node, NodeChangeError, NodeCloseError, NodeError, NodeEvent,

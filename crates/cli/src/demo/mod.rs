@@ -22,7 +22,7 @@ use self::feed::Feed;
 use self::input::Input;
 use self::report::{Progress, Report, Takeover};
 use self::strike::{Fault, Faults, Late};
-use crate::client::Windows;
+use crate::client::Standing;
 use crate::exit::{Failure, Status};
 use crate::log::frame::Framing;
 use crate::node::fabric::FabricArgs;
@@ -189,7 +189,7 @@ fn run_in(args: &Args, input: &Input, folder: &Path, run: &Path) -> Result<(), F
     let Feed { ledger, latency_us, takeovers, .. } = feed;
 
     progress.say("sending is over; every member ends, and its log is read from its files");
-    let windows = end(&mut cluster, ledger.end)?;
+    let last = end(&mut cluster, ledger.end)?;
     let checked: Vec<(String, Checked)> = (0..cluster.len())
         .map(|member| {
             let checked = check::check(cluster.folder(member), start, input, &ledger);
@@ -208,7 +208,8 @@ fn run_in(args: &Args, input: &Input, folder: &Path, run: &Path) -> Result<(), F
         unreadable: sum(|c| u64::from(c.unreadable.is_some())),
         late: late_sum(&takeovers),
         takeovers,
-        windows,
+        windows: last.iter().map(|standing| standing.windows).collect(),
+        completions_lost: last.iter().map(|standing| standing.completions_lost).collect(),
         level: args.level.name().to_owned(),
         members: cluster.len(),
         seconds: fed.as_secs_f64(),
@@ -241,15 +242,15 @@ fn late_sum(takeovers: &[Takeover]) -> Late {
     })
 }
 
-/// Waits until every member knows that all of it is durable, and ends them well. What they counted of their windows.
-fn end(cluster: &mut Cluster, end: u64) -> Result<Vec<Windows>, Failure> {
+/// Waits until every member knows that all of it is durable, and ends them well. Where each then stood.
+fn end(cluster: &mut Cluster, end: u64) -> Result<Vec<Standing>, Failure> {
     let deadline = Instant::now() + PATIENCE;
-    let mut windows = Vec::new();
+    let mut last = Vec::new();
     for member in 0..cluster.len() {
         loop {
             let standing = cluster.standing(member).filter(|standing| standing.durable >= end);
             if let Some(standing) = standing {
-                windows.push(standing.windows);
+                last.push(standing);
                 break;
             }
             cluster.check_alive(None)?;
@@ -265,7 +266,7 @@ fn end(cluster: &mut Cluster, end: u64) -> Result<Vec<Windows>, Failure> {
         }
     }
     (0..cluster.len()).try_for_each(|member| cluster.close(member))?;
-    Ok(windows)
+    Ok(last)
 }
 
 /// The folder, if nothing in it can be mistaken for this run's.

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::check::Checked;
 use super::strike::{Fault, Late};
-use crate::client::Windows;
+use crate::client::{LostCompletions, Windows};
 
 /// A change of primary that the client lived through.
 #[derive(Clone, Debug, Serialize)]
@@ -59,6 +59,9 @@ pub(super) struct Report {
     pub(super) late: Late,
     /// Each member's, of its process that ran last.
     pub(super) windows: Vec<Windows>,
+    /// The same of the completions that it was told to throw away.
+    #[serde(skip_serializing_if = "nothing_lost")]
+    pub(super) completions_lost: Vec<LostCompletions>,
     pub(super) level: String,
     pub(super) members: usize,
     pub(super) seconds: f64,
@@ -68,6 +71,10 @@ pub(super) struct Report {
     pub(super) input: String,
     /// Whether every acknowledged record is on every member, once, in order, unaltered.
     pub(super) ok: bool,
+}
+
+fn nothing_lost(members: &[LostCompletions]) -> bool {
+    members.iter().all(LostCompletions::is_none)
 }
 
 /// What the demo says while it runs.
@@ -259,6 +266,15 @@ pub(super) fn table(report: &Report, members: &[(String, Checked)]) -> String {
             grouped(sum(|w| w.allocated))
         );
     }
+    if !nothing_lost(&report.completions_lost) {
+        let sum = |of: fn(&LostCompletions) -> u64| report.completions_lost.iter().map(of).sum::<u64>();
+        let _ = writeln!(
+            out,
+            "  thrown away    {} completions of requests and {} of receives, as the members were told to",
+            grouped(sum(|lost| lost.requests)),
+            grouped(sum(|lost| lost.receives))
+        );
+    }
     let thawed = report.takeovers.iter().filter(|takeover| takeover.late.is_some()).count();
     if thawed > 0 {
         let Late { acknowledged, unknown, refused, void_batches } = report.late;
@@ -358,6 +374,7 @@ mod tests {
             takeovers: vec![],
             late: Late::default(),
             windows: vec![Windows::default()],
+            completions_lost: vec![LostCompletions::default()],
             level: String::from("durable"),
             members: 1,
             seconds: 1.0,

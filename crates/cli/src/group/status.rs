@@ -187,7 +187,7 @@ fn judge(standing: &mut Standing, known: &View) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::Windows;
+    use crate::client::{LostCompletions, Windows};
     use crate::view::ViewMember;
 
     /// As the primary of a group knows it that m2 and m4 have left.
@@ -223,6 +223,7 @@ mod tests {
             quorum: 2,
             kept_out: vec!["by m1: use `windlass group replace`".into()],
             windows: Windows::default(),
+            completions_lost: LostCompletions::default(),
         }
     }
 

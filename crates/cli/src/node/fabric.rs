@@ -35,6 +35,14 @@ pub(crate) struct FabricArgs {
     /// The processor that the member's main thread stays on. Default: with a device, those of its NUMA node, where there are several
     #[arg(long, value_name = "N")]
     processor: Option<usize>,
+    /// Throw away the completion of every Nth request, as a device does that loses some
+    #[cfg(feature = "faults")]
+    #[arg(long, value_name = "N", hide = true)]
+    lose_completions: Option<std::num::NonZeroU64>,
+    /// Throw away the completion of every Nth receive that was used
+    #[cfg(feature = "faults")]
+    #[arg(long, value_name = "N", hide = true)]
+    lose_receives: Option<std::num::NonZeroU64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -86,7 +94,21 @@ impl FabricArgs {
         ];
         let given = pairs.into_iter().filter_map(|(option, value)| Some([option.to_owned(), value?]));
         let flag = self.no_windows.then(|| String::from("--no-windows"));
-        given.flatten().chain(flag).collect()
+        given.flatten().chain(flag).chain(self.fault_words()).collect()
+    }
+
+    #[cfg(feature = "faults")]
+    fn fault_words(&self) -> Vec<String> {
+        let pairs = [("--lose-completions", self.lose_completions), ("--lose-receives", self.lose_receives)];
+        let given =
+            pairs.into_iter().filter_map(|(option, every)| Some([option.to_owned(), every?.to_string()]));
+        given.flatten().collect()
+    }
+
+    #[cfg(not(feature = "faults"))]
+    #[expect(clippy::unused_self, reason = "with the feature it is used")]
+    fn fault_words(&self) -> Vec<String> {
+        Vec::new()
     }
 
     /// The library's options with these in them.
@@ -97,6 +119,11 @@ impl FabricArgs {
             WaitName::Adaptive => PumpMode::Adaptive,
         });
         options = options.without_windows(self.no_windows);
+        #[cfg(feature = "faults")]
+        {
+            let (every_request, every_receive) = (self.lose_completions, self.lose_receives);
+            options = options.lose_completions(windlass::LoseCompletions { every_request, every_receive });
+        }
         if let Some(processor) = self.processor {
             options = options.pin(processor);
         }
@@ -160,5 +187,17 @@ mod tests {
             Words::parse_from(std::iter::once(String::from("x")).chain(handed.clone())).fabric.words(9);
         assert_eq!(again, handed);
         assert_eq!(Words::parse_from(["x"]).fabric.words(1).join(" "), "--fabric tcp --wait adaptive");
+    }
+
+    #[test]
+    fn a_member_is_told_to_go_wrong_only_by_a_program_built_for_that() {
+        use clap::Parser as _;
+        let wrong = ["--lose-completions", "7", "--lose-receives", "11"];
+        let parsed = Words::try_parse_from(["x"].iter().chain(&wrong));
+        if cfg!(feature = "faults") {
+            assert!(parsed.unwrap().fabric.words(1).ends_with(&wrong.map(String::from)));
+        } else {
+            assert!(parsed.is_err());
+        }
     }
 }

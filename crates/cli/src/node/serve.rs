@@ -224,6 +224,13 @@ impl Service {
                 allocated: group.windows_allocated,
                 used_up: group.windows_used_up,
             },
+            #[cfg(feature = "faults")]
+            completions_lost: client::LostCompletions {
+                requests: node.lost_completions().requests,
+                receives: node.lost_completions().receives,
+            },
+            #[cfg(not(feature = "faults"))]
+            completions_lost: client::LostCompletions::default(),
         }))
     }
 

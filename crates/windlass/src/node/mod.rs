@@ -12,6 +12,8 @@ mod affinity;
 pub(crate) mod checkpoint;
 mod events;
 mod helm;
+#[cfg(any(test, feature = "faults"))]
+pub(crate) mod losing;
 mod members;
 mod options;
 mod pump;
@@ -348,6 +350,8 @@ pub struct Node {
     pump: Mutex<Option<JoinHandle<()>>>,
     /// Brings checkpoints, where the application takes them.
     bringer: Mutex<Option<JoinHandle<()>>>,
+    #[cfg(any(test, feature = "faults"))]
+    losses: Arc<losing::Losses>,
 }
 
 impl std::fmt::Debug for Node {
@@ -636,6 +640,13 @@ impl Node {
     #[must_use]
     pub fn level(&self) -> Level {
         self.level
+    }
+
+    /// How many completions it has thrown away, as [`NodeOptions::lose_completions`] asks, since it was opened.
+    #[cfg(any(test, feature = "faults"))]
+    #[must_use]
+    pub fn lost_completions(&self) -> losing::LostCompletions {
+        self.losses.counts()
     }
 
     /// What the node counts.

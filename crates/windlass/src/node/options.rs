@@ -59,6 +59,8 @@ pub struct NodeOptions {
     pub(crate) scrub_bytes_per_second: u64,
     pub(crate) fabric: FabricChoice,
     pub(crate) without_windows: bool,
+    #[cfg(any(test, feature = "faults"))]
+    pub(crate) lose_completions: super::losing::LoseCompletions,
     pub(crate) fabric_bind: Option<SocketAddr>,
     pub(crate) fabric_advertise: Option<SocketAddr>,
     pub(crate) staging_folder: PathBuf,
@@ -94,6 +96,8 @@ impl NodeOptions {
             scrub_bytes_per_second: crate::scrub::BYTES_PER_SECOND,
             fabric: FabricChoice::default(),
             without_windows: false,
+            #[cfg(any(test, feature = "faults"))]
+            lose_completions: super::losing::LoseCompletions::default(),
             fabric_bind: None,
             fabric_advertise: None,
             staging_folder: super::staging::default_folder(),
@@ -259,6 +263,14 @@ impl NodeOptions {
     #[must_use]
     pub fn without_windows(mut self, without_windows: bool) -> NodeOptions {
         self.without_windows = without_windows;
+        self
+    }
+
+    /// For tests: throws completions away, as a device does that loses them. What they would have told is done all the same. Default: none.
+    #[cfg(any(test, feature = "faults"))]
+    #[must_use]
+    pub fn lose_completions(mut self, lose: super::losing::LoseCompletions) -> NodeOptions {
+        self.lose_completions = lose;
         self
     }
 

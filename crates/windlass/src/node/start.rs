@@ -146,6 +146,8 @@ fn assemble<F: Fabric>(
     identity: Identity,
     logger: Logger,
 ) -> Result<Node, NodeError> {
+    #[cfg(any(test, feature = "faults"))]
+    let (fabric, losses) = super::losing::Losing::new(fabric, options.lose_completions);
     let staging = staging::open(&options, fabric.capabilities(), &store, &mut opened, &logger)?;
     let folder = store.disk().path().to_path_buf();
     let store = Arc::new(store);
@@ -238,6 +240,8 @@ fn assemble<F: Fabric>(
         first_status,
         pump: Mutex::new(Some(pump)),
         bringer: Mutex::new(bringer),
+        #[cfg(any(test, feature = "faults"))]
+        losses,
     })
 }
 

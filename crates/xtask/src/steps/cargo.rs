@@ -48,7 +48,7 @@ pub(super) fn clippy_verbs(context: &Context) -> Outcome {
         "fabric-examples",
     ];
     // What has it behind a feature.
-    let features = "windlass-cli/verbs,windlass-benches/verbs,fabric-examples/verbs";
+    let features = "windlass-cli/verbs,windlass-cli/faults,windlass-benches/verbs,fabric-examples/verbs";
     let words = [&["clippy", "--quiet", "--locked"], &packages[..], &["--features", features]].concat();
     let words = [&words[..], &["--all-targets", "--", "-D", "warnings"]].concat();
     plain(Run::cargo(context, &words).finish(context, "clippy-verbs"), "mend what clippy says")
