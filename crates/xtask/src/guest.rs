@@ -310,7 +310,7 @@ fn built(context: &Context, words: &[&str]) -> Result<Programs, String> {
     Ok(programs)
 }
 
-/// Builds the command with the verbs provider and runs its demo on three hosts.
+/// Builds the command with the verbs provider, and what lets members go wrong, and runs its demo on three hosts.
 fn demos(context: &Context, arguments: &Arguments) -> Outcome {
     let packages = install::missing_packages(BUILD_PACKAGES);
     if !packages.is_empty() {
@@ -321,7 +321,7 @@ fn demos(context: &Context, arguments: &Arguments) -> Outcome {
         return skipped;
     }
     // Optimised: three members and their client share two emulated processors, and have to keep up with the protocol's times.
-    let words = ["build", "--locked", "--release", "-p", "windlass-cli", "--features", "verbs"];
+    let words = ["build", "--locked", "--release", "-p", "windlass-cli", "--features", "verbs,faults"];
     let built = match built(context, &words) {
         Ok(built) => built,
         Err(why) => return Outcome::failed(why),

@@ -1,5 +1,5 @@
 //! `windlass demo` on three hosts of the guest, each with an RDMA device and its folder on ext4: primaries killed, frozen through a takeover,
-//! frozen with a write held back on its way, cut off, behind a bad line, without their device.
+//! frozen with a write held back on its way, cut off, behind a bad line, without their device; and members that lose completions.
 //!
 //! The demo itself checks that nothing acknowledged is lost, altered or repeated, and that a deposed primary calls nothing committed that
 //! is not. What is judged here is that what was to happen did happen.
@@ -16,7 +16,7 @@ const IN_FLIGHT: u64 = 16;
 const LONG_RUN: u32 = 300;
 
 /// The demos' names, in the order in which they run.
-pub(super) const NAMES: [&str; 13] = [
+pub(super) const NAMES: [&str; 14] = [
     "killed",
     "killed_staged",
     "frozen",
@@ -29,6 +29,7 @@ pub(super) const NAMES: [&str; 13] = [
     "packets_lost_and_late",
     "device_removed",
     "long_packets_dropped",
+    "completions_lost",
     "past_the_keys",
 ];
 
@@ -53,6 +54,8 @@ enum Expects {
     Held,
     /// The same as frozen, and some window was bound as often as its keys allow, and replaced.
     PastTheKeys,
+    /// Each strike a takeover, and completions of requests and of receives were thrown away.
+    CompletionsLost,
     /// Whether there was a takeover is the fault's affair.
     Through,
 }
@@ -126,6 +129,13 @@ fn demos(takeovers: u32) -> Vec<Demo> {
             "--fabric verbs --faults command --fault-command /tmp/narrow --fault-ms 5000",
             1,
             Expects::Through,
+        ),
+        // A backup that has lost as many receives as it has slots has no credit left to give back, and its session ends.
+        demo(
+            "completions_lost",
+            "--fabric verbs --lose-completions 29 --lose-receives 53 --seconds 20",
+            1,
+            Expects::CompletionsLost,
         ),
         // Records that fill a segment, whose windows are bound again and again.
         demo(
@@ -220,14 +230,21 @@ impl Demo {
         };
         let wanted = self.strikes as usize;
         let struck = match self.expects {
-            Expects::Killed => of("kill"),
+            Expects::Killed | Expects::CompletionsLost => of("kill"),
             Expects::Frozen | Expects::Held | Expects::PastTheKeys => of("freeze"),
             Expects::Through => return Ok(()),
         };
         if struck.len() != wanted {
             return Err(format!("{} takeovers after a strike, {wanted} were due", struck.len()));
         }
-        if self.expects == Expects::Killed {
+        if self.expects == Expects::CompletionsLost {
+            let members = report["completions_lost"].as_array().unwrap_or(&none);
+            let sum = |of: &str| members.iter().map(|lost| lost[of].as_u64().unwrap_or(0)).sum::<u64>();
+            if sum("requests") == 0 || sum("receives") == 0 {
+                return Err(format!("no completions were thrown away: {}", report["completions_lost"]));
+            }
+        }
+        if matches!(self.expects, Expects::Killed | Expects::CompletionsLost) {
             return Ok(());
         }
         let used_up = report["windows"].as_array().unwrap_or(&none).iter();
@@ -300,6 +317,27 @@ mod tests {
         let demo = demos(3).into_iter().find(|demo| demo.name == "past_the_keys").unwrap();
         assert_eq!(demo.judge(&report(2)), Ok(()));
         assert!(demo.judge(&report(0)).is_err());
+    }
+
+    #[test]
+    fn completions_are_lost_only_where_the_members_say_so() {
+        let report = |lost: &str, fault: &str| {
+            let text = format!(
+                r#"{{"ok":true,"records":90,"acknowledged":90,"takeovers":[{{"fault":"{fault}"}}]{lost}}}"#
+            );
+            serde_json::from_str::<Value>(&text).unwrap()
+        };
+        let lost = |requests: u32, receives: u32| {
+            format!(
+                r#","completions_lost":[{{"requests":{requests},"receives":0}},{{"requests":0,"receives":{receives}}}]"#
+            )
+        };
+        let demo = demos(3).into_iter().find(|demo| demo.name == "completions_lost").unwrap();
+        assert_eq!(demo.judge(&report(&lost(3, 1), "kill")), Ok(()));
+        for bad in [lost(3, 0), lost(0, 1), String::new()] {
+            assert!(demo.judge(&report(&bad, "kill")).is_err(), "{bad}");
+        }
+        assert!(demo.judge(&report(&lost(3, 1), "freeze")).is_err(), "the primary was not killed");
     }
 
     #[test]
