@@ -220,6 +220,13 @@ pub(crate) struct Windows {
     pub(crate) used_up: u64,
 }
 
+impl Standing {
+    /// Whether its peers keep it out, and not because it is no member: who is none is told what that takes.
+    pub(crate) fn is_kept_out(&self) -> bool {
+        self.outside.is_none() && !self.kept_out.is_empty()
+    }
+}
+
 fn put(into: &mut Vec<u8>, tag: u8, fields: &[u64], bytes: &[u8]) {
     let length = 1 + 8 * fields.len() + bytes.len();
     assert!(length <= FRAME_BYTES_MAX, "a frame of {length} bytes");

@@ -133,6 +133,39 @@ fn a_member_that_was_taken_out_while_it_was_down_says_so_to_whom_it_is_read_by()
     group.group(&["members"]).well();
 }
 
+/// Kind 55: one that joined has no founders to go by, so that its new folder knows of no configuration: it does not wait to be added for that.
+#[test]
+fn kind_55_a_member_that_joined_and_comes_back_with_an_emptied_folder_is_kept_out_and_not_told_to_wait() {
+    let mut group = started();
+    group.announce(4);
+    group.start(4);
+    group.group(&["add", "4"]).well();
+    group.append(&records(0, 100));
+    group.wait_read(4, &records(0, 100));
+    group.kill(4);
+    std::fs::remove_dir_all(group.root.join("m4")).unwrap();
+    group.start(4);
+    let (told, row) = ("m4 is kept out by m", "\nm4      yes      kept out   ");
+    let out = group.wait(|group| {
+        let out = group.group(&["status"]).well();
+        out.contains(told).then_some(out)
+    });
+    let why = "this member's folder was made anew";
+    assert!(out.contains(row) && out.contains(why) && !out.contains("waits to be added"), "{out}");
+    // Nothing was changed, and that is no success.
+    let add = group.group(&["add", "4"]);
+    assert!(add.out.starts_with("m4 votes: configuration 2 of m1, m2, m3, m4"), "{add:?}");
+    add.refused(3, "nothing was changed, and what runs as m4 is kept out by m");
+    let known = group.group(&["members", "--member", "4"]).well();
+    assert!(known.contains("knows of no configuration, and is kept out by m"), "{known}");
+    group.group(&["read", "--member", "4"]).refused(3, "it is kept out by m");
+    group.group(&["replace", "4", "5"]).refused(64, "the group's file has no member 5");
+    group.announce(5);
+    group.start(5);
+    let replaced = group.group(&["replace", "4", "5"]).well();
+    assert!(replaced.contains("m5 votes in the place of m4"), "{replaced}");
+}
+
 /// Kind 55: whoever lost its disk does not come back under its number; a new member takes its place. The primary is killed while the new one learns, and records are
 /// appended all the while.
 #[test]

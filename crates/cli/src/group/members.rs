@@ -10,7 +10,7 @@ use windlass::MemberId;
 use windlass::engine::{Change, Quorums};
 
 use super::{ANSWER, Group, LOOK, Notice, PATIENCE, SILENCE};
-use crate::client::{self, NotChanged, Reply, Request};
+use crate::client::{self, NotChanged, Reply, Request, Standing};
 use crate::exit::counted;
 use crate::exit::{Failure, Status};
 use crate::log::output::Output;
@@ -82,6 +82,14 @@ impl Wanted {
             }
             Wanted::Quorums { quorums } => Change::Quorums { quorums },
         })
+    }
+
+    /// Who is to vote in the end and did not before.
+    fn new_member(self) -> Option<u8> {
+        match self {
+            Wanted::Add { member: new } | Wanted::Replace { new, .. } => Some(new),
+            Wanted::Remove { .. } | Wanted::Quorums { .. } => None,
+        }
     }
 
     /// How far the group is, if this is what it is.
@@ -212,7 +220,7 @@ pub(super) fn change(group: &Group, wanted: Wanted, waits: bool) -> Result<(), F
         }
         Answered::Done(view) => {
             println!("{}", wanted.done(&view));
-            return Ok(());
+            return wanted.new_member().map_or(Ok(()), |number| check_comes(group, number));
         }
         Answered::Gone(view) => {
             let Wanted::Remove { member } = wanted else { return Ok(()) };
@@ -221,6 +229,17 @@ pub(super) fn change(group: &Group, wanted: Wanted, waits: bool) -> Result<(), F
         }
     };
     if waits { wait_for_vote(group, wanted, learner) } else { Ok(()) }
+}
+
+/// Fails if what runs as this member, which votes already, is kept out: its folder is not the one that it became a member with.
+fn check_comes(group: &Group, number: u8) -> Result<(), Failure> {
+    let standing = group.config.member(number).ok().and_then(|member| group.standing(member).ok());
+    let Some(standing) = standing.filter(Standing::is_kept_out) else { return Ok(()) };
+    let message = format_args!(
+        "m{number} was in the group before, so that nothing was changed, and what runs as m{number} is kept out {}",
+        standing.kept_out.join("; ")
+    );
+    Err(Failure::new(Status::Refused, message))
 }
 
 /// Asks primaries until one has committed the change.
@@ -289,7 +308,7 @@ fn ask(group: &Group, wanted: Wanted, change: Change) -> Result<Answered, Failur
         let was_asked = std::mem::replace(&mut is_asked, true);
         match client::ask(&primary.client, &group.pass, &Request::Change(change), PATIENCE) {
             Ok(Reply::Changed { number }) => {
-                if let Wanted::Add { member: learner } | Wanted::Replace { new: learner, .. } = wanted {
+                if let Some(learner) = wanted.new_member() {
                     return Ok(Answered::Learns { learner, number });
                 }
                 // What it made shows in its members.
@@ -441,6 +460,11 @@ fn print(group: &Group, view: &View, output: &mut Output) -> Result<(), Failure>
         None => format!("m{by} has it, which knows no primary"),
     };
     if view.members.is_empty() {
+        let standing = group.config.member(by).ok().and_then(|member| group.standing(member).ok());
+        if let Some(standing) = standing.filter(Standing::is_kept_out) {
+            let why = standing.kept_out.join("; ");
+            return output.line(format_args!("m{by} knows of no configuration, and is kept out {why}"));
+        }
         return output.line(format_args!(
             "m{by} knows of no configuration: it waits to be added (`windlass group add {by}`, or `replace`)"
         ));

@@ -30,6 +30,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const SILENCE: Duration = Duration::from_secs(2);
 /// The end of a log that has no record.
 const FIRST: u64 = 4096;
+/// What a member has promised that has promised nothing.
+const NO_EPOCH: &str = "e0.m0";
 /// How often the members are asked again.
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -42,7 +44,7 @@ Exit status:
   0   done
   3   refused: an LSN that is trimmed, inside a record or beyond the end, a record too large, a log that is full up to its
       retention_bytes, a handover that did not come about, a loss while a primary leads, a change that the group
-      can't make, a member that has left or was not added yet (read, members: --member); init: the file exists, or its folder's path is too long
+      can't make, a new member that was one before and is kept out, a member that has left or was not added yet (read, members: --member); init: the file exists, or its folder's path is too long
   5   the system failed, a member does not answer, or no member is primary, or takes the record (status: now; the others:
       for 30 s); add, replace: the new member has not come nearer to voting for 30 s
   64  the command line or the group's file is wrong, or the file is another group's than the member's that was asked
@@ -354,7 +356,16 @@ impl Group {
     /// The failure of a group without a primary: how each member stands.
     fn no_primary(&self, when: &dyn std::fmt::Display) -> Failure {
         let asked = self.ask_all();
-        let needs = match asked.far() {
+        let needs = self.needs(&asked);
+        Failure::new(
+            Status::System,
+            format_args!("no member is primary {when}: {}; {needs}", asked.words().join(", ")),
+        )
+    }
+
+    /// What a group needs whose members have answered this, and none of them leads.
+    fn needs(&self, asked: &Asked) -> String {
+        match asked.far() {
             Some(far) if asked.lacks_majority().is_some() => format!(
                 "m{far} was followed as primary, and does not answer here: if it runs on another machine, run this there; else start the members that are down: {}",
                 asked.needs()
@@ -365,11 +376,7 @@ impl Group {
                 self.config.suspicion_ms
             ),
             None => asked.needs(),
-        };
-        Failure::new(
-            Status::System,
-            format_args!("no member is primary {when}: {}; {needs}", asked.words().join(", ")),
-        )
+        }
     }
 }
 
@@ -389,14 +396,19 @@ impl Asked {
     /// How each stands, in words.
     fn words(&self) -> Vec<String> {
         let words = |(number, standing): &(u8, std::io::Result<Standing>)| match standing {
-            Ok(standing) if standing.standing == "outside" => format!("m{number} is no member of the group"),
-            Ok(standing) if !standing.kept_out.is_empty() => {
+            Ok(standing) if standing.is_kept_out() => {
                 format!("m{number} is kept out (`windlass group status` says why)")
             }
-            Ok(standing) if standing.damaged => {
-                format!("m{number} is {} in {}, damaged", standing.role, standing.epoch)
+            Ok(standing) if standing.standing == "outside" => format!("m{number} is no member of the group"),
+            Ok(standing) => {
+                let damaged = if standing.damaged { ", damaged" } else { "" };
+                match standing.epoch.as_str() {
+                    NO_EPOCH => {
+                        format!("m{number} is {}, and has promised no epoch yet{damaged}", standing.role)
+                    }
+                    epoch => format!("m{number} is {} in {epoch}{damaged}", standing.role),
+                }
             }
-            Ok(standing) => format!("m{number} is {} in {}", standing.role, standing.epoch),
             Err(error) => format!("m{number} does not answer ({error})"),
         };
         self.standings.iter().map(words).collect()

@@ -8,8 +8,9 @@ use serde::Serialize;
 use super::members::view;
 use super::{Group, stranger};
 use crate::client::Standing;
-use crate::exit::Failure;
+use crate::exit::{Failure, Status};
 use crate::log::output::Output;
+use crate::node::config::MemberConfig;
 use crate::view::View;
 
 #[derive(Serialize)]
@@ -29,32 +30,29 @@ struct Row<'a> {
 pub(super) fn run(group: &Group, json: bool) -> Result<(), Failure> {
     let mut output = Output::new();
     let mut failure = None;
-    let mut standings: Vec<_> = group.members().iter().map(|member| group.standing(member)).collect();
-    let leads = |(_, standing): &(_, &std::io::Result<Standing>)| {
-        standing.as_ref().is_ok_and(|standing| standing.role == "primary")
-    };
-    let primary = group.members().iter().zip(&standings).find(leads).map(|(member, _)| member);
+    let mut asked = group.ask_all();
+    let has_primary = asked.answers().any(|standing| standing.role == "primary");
     // Who has left is no member for ever, whoever of the group says so; who was added since only the primary knows for sure.
-    let counting = group.members().iter().zip(&standings).filter(|(_, standing)| {
+    let counting = group.members().iter().zip(&asked.standings).filter(|(_, (_, standing))| {
         standing.as_ref().is_ok_and(|standing| standing.outside.is_none() && standing.kept_out.is_empty())
     });
     let views = counting.filter_map(|(member, _)| view(group, member).ok()).filter(|known| known.committed);
     let known = views.max_by_key(|known| (known.primary == Some(known.by), known.configuration));
-    for standing in standings.iter_mut().flatten() {
+    for standing in asked.standings.iter_mut().flat_map(|(_, standing)| standing) {
         known.iter().for_each(|known| judge(standing, known));
     }
     if !json {
         output.line(format_args!("member  answers  state      epoch     durable          tail"))?;
     }
     // Who leads may run on another machine: then it is followed.
-    let is_led =
-        standings.iter().flatten().any(|standing| standing.role == "primary" || standing.follows.is_some());
+    let is_led = asked.answers().any(|standing| standing.role == "primary" || standing.follows.is_some());
     let file = group.file();
     let mut told = Vec::new();
-    for (member, standing) in group.members().iter().zip(standings) {
+    for (member, (_, standing)) in group.members().iter().zip(&asked.standings) {
         failure = failure.or(standing.as_ref().err().and_then(|error| stranger(member.number, error)));
-        let (state, notes) = notes(&file, member.number, &standing, known.as_ref());
-        match (&standing, json) {
+        let shared = shares_folder(group.members(), member, known.as_ref());
+        let (state, notes) = notes(&file, member.number, standing, known.as_ref(), shared);
+        match (standing, json) {
             (_, true) => output.json(&Row {
                 member: member.number,
                 answers: standing.is_ok(),
@@ -91,9 +89,23 @@ pub(super) fn run(group: &Group, json: bool) -> Result<(), Failure> {
     output.flush()?;
     match failure {
         Some(failure) => Err(failure),
-        None if primary.is_some() => Ok(()),
-        None => Err(group.no_primary(&"now")),
+        None if has_primary => Ok(()),
+        // How each stands is said above.
+        None => Err(Failure::new(
+            Status::System,
+            format_args!("no member is primary now: {}", group.needs(&asked)),
+        )),
     }
+}
+
+/// Another member of the file that has not left, and whose table names the same folder: on the same machine it is that one's.
+fn shares_folder(members: &[MemberConfig], of: &MemberConfig, known: Option<&View>) -> Option<u8> {
+    let real = |folder: &Path| folder.canonicalize().unwrap_or_else(|_| folder.to_path_buf());
+    let folder = real(&of.folder);
+    let stays =
+        |number: u8| known.is_none_or(|known| known.member(number).is_some() || number > known.highest);
+    let other = members.iter().filter(|other| other.number != of.number && stays(other.number));
+    other.filter(|other| real(&other.folder) == folder).map(|other| other.number).next_back()
 }
 
 /// The word for a member's row, and what is to be said of it beside: why it is so, and what is to be done.
@@ -102,6 +114,7 @@ fn notes<'a>(
     number: u8,
     standing: &'a std::io::Result<Standing>,
     known: Option<&View>,
+    shared: Option<u8>,
 ) -> (&'a str, Vec<String>) {
     let start = || format!("`windlass node --config {} --member {number}`", file.display());
     let standing = match standing {
@@ -112,8 +125,14 @@ fn notes<'a>(
                 (Some(known), _) if number <= known.highest => (
                     "left",
                     vec![format!(
-                        "m{number} does not run, and is no member of the group any more (configuration {} is without it): nothing is to be done; its folder can be removed",
-                        known.configuration
+                        "m{number} does not run, and is no member of the group any more (configuration {} is without it): nothing is to be done; {}",
+                        known.configuration,
+                        match shared {
+                            Some(other) => format!(
+                                "leave its folder: m{other}'s table names the same one, and on the same machine it is m{other}'s by now"
+                            ),
+                            None => String::from("its folder can be removed"),
+                        }
                     )],
                 ),
                 (Some(known), ErrorKind::NotFound | ErrorKind::ConnectionRefused)
@@ -122,7 +141,7 @@ fn notes<'a>(
                     (
                         "new",
                         vec![format!(
-                            "m{number} was never added to the group, and does not run ({error}): start it with {}, then `windlass group add {number}`, or `replace`",
+                            "m{number} was never added to the group, and does not run, or is still starting ({error}): start it with {}, then `windlass group add {number}`, or `replace`",
                             start()
                         )],
                     )
@@ -130,7 +149,7 @@ fn notes<'a>(
                 (_, ErrorKind::NotFound | ErrorKind::ConnectionRefused) => (
                     "down",
                     vec![format!(
-                        "m{number} does not run ({error}): start it, on its machine, with {}",
+                        "m{number} does not run, or is still starting ({error}): start it, on its machine, with {}",
                         start()
                     )],
                 ),
@@ -145,7 +164,9 @@ fn notes<'a>(
             };
         }
     };
-    if let Some(why) = &standing.outside {
+    if standing.is_kept_out() {
+        ("kept out", standing.kept_out.iter().map(|why| format!("m{number} is kept out {why}")).collect())
+    } else if let Some(why) = &standing.outside {
         // Who knows of no configuration has still to come.
         let state = if standing.voters.is_empty() { "waits" } else { "outside" };
         (state, vec![format!("m{number} is no member of the group: {why}")])
@@ -154,14 +175,23 @@ fn notes<'a>(
             "m{number} is no member of the group: it waits to be added (`windlass group add {number}`, or `replace`)"
         );
         ("waits", vec![why])
-    } else if !standing.kept_out.is_empty() {
-        ("kept out", standing.kept_out.iter().map(|why| format!("m{number} is kept out {why}")).collect())
     } else if standing.role == "stopped" {
         let why = format!(
             "m{number} runs and takes part in nothing: its lines say why; once that is mended end it, and start it with {}",
             start()
         );
         ("stopped", vec![why])
+    } else if standing.role == "candidate" {
+        let why = format!(
+            "m{number} hears of no primary, and asks the others whether it may lead: that passes once enough of them answer, or a primary is heard of; the lines of its \
+             node say whom it does not reach"
+        );
+        ("candidate", vec![why])
+    } else if standing.role == "sealing" {
+        let why = format!(
+            "m{number} leads and takes no more appends: it hands over, was asked to follow another one, or ends; that passes by itself"
+        );
+        ("sealing", vec![why])
     } else {
         (&standing.role, Vec::new())
     }
@@ -238,7 +268,7 @@ mod tests {
         };
         let start = "`windlass node --config g.toml --member";
         for (number, standing, known, state, words) in [
-            (1, down(), Some(known()), "down", &["does not run (no process answers at m.sock)", start][..]),
+            (1, down(), Some(known()), "down", &["still starting (no process answers at m.sock)", start][..]),
             (1, down(), None, "down", &["start it", start]),
             (4, down(), Some(known()), "left", &["nothing is to be done", "configuration 2"]),
             (6, down(), Some(known()), "new", &["never added", start, "`windlass group add 6`"]),
@@ -248,12 +278,45 @@ mod tests {
             (1, with(|s| s.role = "stopped".into()), None, "stopped", &["its lines say why", start]),
             (1, with(|s| s.standing = "outside".into()), None, "waits", &["waits to be added"]),
             (1, with(|s| s.outside = Some("it has left: stop it".into())), None, "outside", &["stop it"]),
+            (
+                1,
+                Ok(Standing { standing: "outside".into(), ..standing(1) }),
+                None,
+                "kept out",
+                &["by m1: use"],
+            ),
+            (1, with(|_| ()), None, "candidate", &["hears of no primary", "that passes once"]),
+            (1, with(|s| s.role = "sealing".into()), None, "sealing", &["takes no more appends"]),
             (1, with(|s| s.role = "backup".into()), None, "backup", &[]),
         ] {
-            let (told, notes) = notes(Path::new("g.toml"), number, &standing, known.as_ref());
+            let (told, notes) = notes(Path::new("g.toml"), number, &standing, known.as_ref(), None);
             assert_eq!((told, notes.len()), (state, usize::from(!words.is_empty())), "{notes:?}");
             assert!(words.iter().all(|words| notes[0].contains(words)), "{words:?}: {notes:?}");
         }
+    }
+
+    #[test]
+    fn a_folder_that_another_member_has_by_now_is_not_to_be_removed() {
+        let member = |number: u8, folder: &str| MemberConfig {
+            number,
+            control: "127.0.0.1:7002".parse().unwrap(),
+            client: "m.sock".into(),
+            folder: folder.into(),
+            joins: number > 3,
+        };
+        // m2 and m4 have left, and m5 is in m2's place.
+        let members = [member(1, "m1"), member(2, "m2"), member(4, "m2"), member(5, "m2")];
+        let known = known();
+        assert_eq!(shares_folder(&members, &members[1], Some(&known)), Some(5));
+        assert_eq!(shares_folder(&members[..3], &members[1], Some(&known)), None);
+        assert_eq!(shares_folder(&members, &members[0], Some(&known)), None);
+        let gone = || Err(std::io::Error::other("m5 answers at m.sock"));
+        let (_, told) = notes(Path::new("g.toml"), 2, &gone(), Some(&known), Some(5));
+        assert!(
+            told[0].contains("leave its folder: m5's table names") && !told[0].contains("can be removed")
+        );
+        let (_, told) = notes(Path::new("g.toml"), 2, &gone(), Some(&known), None);
+        assert!(told[0].ends_with("its folder can be removed"), "{told:?}");
     }
 
     #[test]

@@ -343,7 +343,13 @@ impl Service {
     ) -> std::io::Result<Option<Reply>> {
         let Some(node) = self.node.upgrade() else { return Ok(None) };
         let failed = |error: &dyn std::fmt::Display| Ok(Some(Reply::Failed { why: error.to_string() }));
-        if let Some(why) = node.outside() {
+        // Whose folder was emptied has nothing to read.
+        let emptied = || {
+            let by = kept_out(&node.exclusions());
+            let is_emptied = node.members().configuration.is_unknown() && !by.is_empty();
+            is_emptied.then(|| format!("it is kept out {}", by.join("; ")))
+        };
+        if let Some(why) = node.outside().map(|why| why.to_string()).or_else(emptied) {
             return failed(&format_args!(
                 "{why}. The group's log is read from its members, what this one has of it with `windlass log read` and its folder"
             ));

@@ -96,8 +96,8 @@ pub enum NodeChangeError {
 }
 
 impl Node {
-    /// Why this member is none of the group's, as far as it knows: who reads here may read what is long out of date. `None` for a member of the group, and
-    /// for one that nobody has told otherwise.
+    /// Why this member is none of the group's, as far as it knows: who reads here may read what is long out of date. `None` for a member of the group, for
+    /// one that nobody has told otherwise, and for one that came back with an emptied folder or a copy: [`Node::exclusions`] say what that one is to do.
     #[must_use]
     pub fn outside(&self) -> Option<Outside> {
         match self.inner.port.left() {
@@ -109,7 +109,12 @@ impl Node {
             return None;
         }
         if self.members().configuration.is_unknown() {
-            return Some(Outside::NotYet);
+            // A member whose folder was emptied knows of no configuration either, and is told that it does not come back so (kind 55): it waits for nothing.
+            let is_kept_out = self
+                .exclusions()
+                .iter()
+                .any(|(_, why)| matches!(why, Exclusion::OtherDisk { .. } | Exclusion::Copied { .. }));
+            return (!is_kept_out).then_some(Outside::NotYet);
         }
         let said = self.exclusions().into_iter().filter(|(_, why)| *why == Exclusion::Outside);
         let by: Vec<MemberId> = said.map(|(by, _)| by).collect();
