@@ -438,9 +438,11 @@ fn lsns_that_fit_nothing_are_refused() {
     let ranges = place.append(b"one\ntwo\n");
     let inside = (ranges[0].0 + 8).to_string();
     let beyond = (ranges[1].1 + 800).to_string();
+    let said = place.fails(&["append", "LOG", "--file", "/is/not/there"], b"", USAGE);
+    assert!(said.contains("there is no file /is/not/there") && said.contains("standard input"), "{said}");
     for subcommand in [["read", "--from"], ["trim", "--before"], ["truncate", "--from"]] {
         let said = place.fails(&[subcommand[0], "LOG", subcommand[1], &inside], b"", REFUSED);
-        assert!(said.contains("inside a record") || said.contains("inside the record"), "{said}");
+        assert!(said.contains("inside the record "), "{said}");
         assert!(said.contains(&ranges[0].0.to_string()), "names the record's START: {said}");
         let said = place.fails(&[subcommand[0], "LOG", subcommand[1], &beyond], b"", REFUSED);
         assert!(said.contains("beyond"), "{said}");
@@ -582,6 +584,21 @@ fn a_lost_superblock_is_never_made_anew_kind_11() {
     place.append(b"here\n");
     let superblock = place.log().join("superblock");
     let good = std::fs::read(&superblock).unwrap();
+    // The whole file: the way out is named, and says itself what it can't tell.
+    std::fs::remove_file(&superblock).unwrap();
+    for args in [&["verify", "LOG"][..], &["read", "LOG"], &["repair", "LOG", "--dry-run"]] {
+        let said = place.fails(args, b"", DAMAGE);
+        let remedy = format!("`windlass log salvage {} --to NEW`", place.log().display());
+        assert!(said.contains(&remedy), "{args:?}: {said}");
+    }
+    let to = place.folder.path().join("salvaged").into_os_string().into_string().unwrap();
+    let salvaged = place.run(&["salvage", "LOG", "--to", &to], b"");
+    let said = String::from_utf8(salvaged.stdout).unwrap();
+    assert_eq!(salvaged.status.code(), Some(DAMAGE));
+    assert!(
+        said.ends_with("lost: 0 ranges, 0 bytes, and what can't be told without the superblock\n"),
+        "{said}"
+    );
     let mut bad = good.clone();
     // Both copies.
     bad[200] ^= 1;
@@ -1105,7 +1122,9 @@ fn repair_and_salvage_keep_what_is_whole_around_a_damage_and_name_what_is_lost()
     ] {
         assert!(said.contains(&words), "{words}{said}");
     }
-    assert!(said.contains("whole: 3 records in ") && why.contains("nothing was changed"), "{said}{why}");
+    assert!(why.contains("nothing was changed"), "{why}");
+    let whole = |said: &str| said.lines().find(|line| line.starts_with("whole: ")).unwrap().to_owned();
+    let would_be_whole = whole(&said);
     let json = out(&["repair", "LOG", "--dry-run", "--give-up", &range, "--json"], DAMAGE).0;
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(
@@ -1125,6 +1144,12 @@ fn repair_and_salvage_keep_what_is_whole_around_a_damage_and_name_what_is_lost()
 
     let range = format!("{lost}..{behind}");
     let (said, _) = out(&["repair", "LOG", "--give-up", &range], 0);
+    // What is above is what it comes to.
+    assert_eq!(whole(&said), would_be_whole);
+    assert_eq!(
+        would_be_whole,
+        format!("whole: 3 records in {} bytes, between LSNs 4096 and {end}", end - 4096)
+    );
     assert!(
         said.contains(&format!("given up: 1 range, {} bytes\nleft: 0 ranges, 0 bytes\n", behind - lost)),
         "{said}"

@@ -196,8 +196,11 @@ pub(super) fn open_store(folder: &Path, error: &StoreOpenError) -> Failure {
                 history_full(folder, &starts).unwrap_or_else(|| error.to_string()),
             )
         }
+        StoreOpenError::SuperblockMissing { .. } => Failure::new(
+            open_status(error),
+            format_args!("{error} (`windlass log salvage {} --to NEW`)", folder.display()),
+        ),
         StoreOpenError::InUse { .. }
-        | StoreOpenError::SuperblockMissing { .. }
         | StoreOpenError::NoLog { .. }
         | StoreOpenError::Filesystem { .. }
         | StoreOpenError::ForeignLog { .. }
@@ -312,6 +315,13 @@ pub(crate) fn purged(lsn: Lsn, first: Lsn) -> Failure {
     Failure::new(Status::Refused, message)
 }
 
+/// An LSN at which no record starts.
+pub(crate) fn inside_record(lsn: Lsn, record: Lsn) -> String {
+    format!(
+        "LSN {lsn} is inside the record that starts at LSN {record}: use an LSN that an append or a reader gave"
+    )
+}
+
 pub(super) fn read(folder: &Path, error: &ReadError) -> Failure {
     match error {
         ReadError::Purged { lsn, first } => purged(*lsn, *first),
@@ -330,10 +340,12 @@ pub(super) fn read(folder: &Path, error: &ReadError) -> Failure {
             damage(&place(file, *offset, *lsn, what), *offset, durable(folder), Class::Damage)
         }
         ReadError::Io { .. } => Failure::new(Status::System, error),
-        ReadError::AtEnd { .. }
-        | ReadError::InsideRecord { .. }
-        | ReadError::Beyond { .. }
-        | ReadError::Ended { .. } => Failure::new(Status::Refused, error),
+        ReadError::InsideRecord { lsn, record } => {
+            Failure::new(Status::Refused, inside_record(*lsn, *record))
+        }
+        ReadError::AtEnd { .. } | ReadError::Beyond { .. } | ReadError::Ended { .. } => {
+            Failure::new(Status::Refused, error)
+        }
     }
 }
 

@@ -173,6 +173,27 @@ fn finding(finding: &Finding) -> JsonFinding {
     JsonFinding { kind, what, range }
 }
 
+/// How many bytes of records hold, also where a repair is shown and not done: what is given up is filler then.
+fn whole_bytes(repair: &Repair, repaired: &Repaired) -> u64 {
+    repaired.kept.bytes + if repair.rehearses() { sum(&repaired.given_up) } else { 0 }
+}
+
+fn sum(ranges: &[Range<Lsn>]) -> u64 {
+    ranges.iter().map(|range| range.end.0 - range.start.0).sum()
+}
+
+/// Why a file that is not damaged is set aside, after its name in the quarantine: `NNNN-BASE.segment-OFFSET-BYTES`.
+fn set_aside_for(name: &str) -> &'static str {
+    let rest = name.split_once('-').and_then(|(_, rest)| rest.split_once(".segment-"));
+    match rest {
+        // Nothing is before the first segment's.
+        Some((base, "0x1000-48")) if base.bytes().any(|digit| digit != b'0') => {
+            " (a segment's start record: it has a value made of all records before it, and is written anew)"
+        }
+        Some(_) | None => "",
+    }
+}
+
 impl Repair {
     /// Whether a repair with orders is to be shown, and not done.
     fn rehearses(&self) -> bool {
@@ -228,7 +249,7 @@ fn print(repair: &Repair, kept_in: &Path, repaired: &Repaired) -> Result<(), Fai
             dry_run: repair.dry_run,
             findings: repaired.findings.iter().map(finding).collect(),
             kept_records: repaired.kept.records,
-            kept_bytes: repaired.kept.bytes,
+            kept_bytes: whole_bytes(repair, repaired),
             trimmed: repaired.trimmed.0,
             tail: repaired.tail.0,
             given_up: repaired.given_up.iter().map(JsonRange::from).collect(),
@@ -247,14 +268,12 @@ fn print(repair: &Repair, kept_in: &Path, repaired: &Repaired) -> Result<(), Fai
     output.line(format_args!(
         "whole: {} in {} bytes, between LSNs {} and {}",
         counted(repaired.kept.records, "record"),
-        repaired.kept.bytes,
+        whole_bytes(repair, repaired),
         repaired.trimmed,
         repaired.tail
     ))?;
-    let ranges = |ranges: &[Range<Lsn>]| {
-        let bytes: u64 = ranges.iter().map(|range| range.end.0 - range.start.0).sum();
-        format!("{}, {bytes} bytes", counted(ranges.len() as u64, "range"))
-    };
+    let ranges =
+        |ranges: &[Range<Lsn>]| format!("{}, {} bytes", counted(ranges.len() as u64, "range"), sum(ranges));
     let would = if repair.dry_run { "would be " } else { "" };
     if !repair.dry_run || repair.rehearses() {
         output.line(format_args!("{would}given up: {}", ranges(&repaired.given_up)))?;
@@ -278,7 +297,7 @@ fn print(repair: &Repair, kept_in: &Path, repaired: &Repaired) -> Result<(), Fai
             ))?;
         }
         for name in &repaired.quarantined {
-            output.line(format_args!("would be set aside: {name}"))?;
+            output.line(format_args!("would be set aside: {name}{}", set_aside_for(name)))?;
         }
     }
     output.flush()
@@ -502,9 +521,29 @@ fn print_salvaged(salvaged: &Salvaged, to: &Path, json: bool) -> Result<(), Fail
         to.display()
     ))?;
     output.line(format_args!(
-        "lost: {}, {} bytes",
+        "lost: {}, {} bytes{}",
         counted(salvaged.lost_ranges, "range"),
-        salvaged.lost_bytes
+        salvaged.lost_bytes,
+        if salvaged.is_guessed { ", and what can't be told without the superblock" } else { "" }
     ))?;
     output.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_later_segments_start_record_is_set_aside_for_a_reason_of_its_own() {
+        let start = set_aside_for("0001-0000000000010000.segment-0x1000-48");
+        assert!(start.contains("start record") && start.contains("written anew"), "{start}");
+        for name in [
+            "0001-0000000000000000.segment-0x1000-48",
+            "0001-0000000000010000.segment-0x1378-40",
+            "0001-superblock-0x0-65536",
+            "0001.json",
+        ] {
+            assert_eq!(set_aside_for(name), "", "{name}");
+        }
+    }
 }

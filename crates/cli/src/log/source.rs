@@ -35,13 +35,23 @@ impl Source {
         let input: Box<dyn Read> = if self.file == Path::new("-") {
             Box::new(io::stdin().lock())
         } else {
-            let opened = File::open(&self.file);
-            Box::new(
-                opened
-                    .map_err(|error| Failure::io(format_args!("opening {}", self.file.display()), &error))?,
-            )
+            Box::new(File::open(&self.file).map_err(|error| self.not_opened(&error))?)
         };
         Ok(BufReader::with_capacity(INPUT_BYTES, input))
+    }
+
+    /// Why the file is not opened: where it is not there, the command line is wrong.
+    fn not_opened(&self, error: &io::Error) -> Failure {
+        let file = self.file.display();
+        match error.kind() {
+            io::ErrorKind::NotFound => Failure::new(
+                Status::Usage,
+                format_args!(
+                    "there is no file {file}: name the file with the records (`--file`), or `-` for standard input"
+                ),
+            ),
+            _ => Failure::io(format_args!("opening {file}"), error),
+        }
     }
 
     /// The records of the input; none may be longer than `longest` bytes.

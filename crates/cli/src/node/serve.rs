@@ -363,7 +363,7 @@ impl Service {
         drop(node);
         let mut reader = match reader {
             Ok(reader) => reader,
-            Err(error) => return failed(&error),
+            Err(error) => return failed(&read_words(&error)),
         };
         let patience = Instant::now() + READ_PATIENCE;
         loop {
@@ -380,10 +380,18 @@ impl Service {
                 Err(ReadError::AtEnd { .. }) if Instant::now() < patience => {
                     std::thread::sleep(Duration::from_millis(1));
                 }
-                Err(error) => return failed(&error),
+                Err(error) => return failed(&read_words(&error)),
             }
         }
     }
+}
+
+/// A failure of a reader, in words.
+fn read_words(error: &ReadError) -> String {
+    if let ReadError::InsideRecord { lsn, record } = error {
+        return crate::log::errors::inside_record(*lsn, *record);
+    }
+    error.to_string()
 }
 
 /// Why a member that was asked for will not have become primary, as the primary stood before.
