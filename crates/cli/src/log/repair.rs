@@ -173,11 +173,6 @@ fn finding(finding: &Finding) -> JsonFinding {
     JsonFinding { kind, what, range }
 }
 
-/// How many bytes of records hold, also where a repair is shown and not done: what is given up is filler then.
-fn whole_bytes(repair: &Repair, repaired: &Repaired) -> u64 {
-    repaired.kept.bytes + if repair.rehearses() { sum(&repaired.given_up) } else { 0 }
-}
-
 fn sum(ranges: &[Range<Lsn>]) -> u64 {
     ranges.iter().map(|range| range.end.0 - range.start.0).sum()
 }
@@ -249,7 +244,7 @@ fn print(repair: &Repair, kept_in: &Path, repaired: &Repaired) -> Result<(), Fai
             dry_run: repair.dry_run,
             findings: repaired.findings.iter().map(finding).collect(),
             kept_records: repaired.kept.records,
-            kept_bytes: whole_bytes(repair, repaired),
+            kept_bytes: repaired.kept.bytes,
             trimmed: repaired.trimmed.0,
             tail: repaired.tail.0,
             given_up: repaired.given_up.iter().map(JsonRange::from).collect(),
@@ -266,9 +261,15 @@ fn print(repair: &Repair, kept_in: &Path, repaired: &Repaired) -> Result<(), Fai
         output.line(format_args!("found: nothing amiss"))?;
     }
     output.line(format_args!(
-        "whole: {} in {} bytes, between LSNs {} and {}",
+        "whole: {} in {} bytes{}, between LSNs {} and {}",
         counted(repaired.kept.records, "record"),
-        whole_bytes(repair, repaired),
+        repaired.kept.bytes,
+        // Filler counts once it is there; at the log's end, and for a segment's header, there is none.
+        match (repaired.given_up.is_empty(), repair.dry_run) {
+            (true, _) => "",
+            (false, true) => ", without the filler for what is given up",
+            (false, false) => ", with the filler for what is given up",
+        },
         repaired.trimmed,
         repaired.tail
     ))?;
