@@ -86,8 +86,6 @@ pub struct Reader<D: Disk> {
     ahead: Option<Ahead>,
     /// Whether a record is known to start at the scan's place.
     on_start: bool,
-    /// What stands there did not hold: it is looked at afresh, for it may have been repaired.
-    doubted: bool,
 }
 
 impl<D: Disk> std::fmt::Debug for Reader<D> {
@@ -106,7 +104,7 @@ impl<D: Disk> Store<D> {
     #[must_use]
     pub fn reader(self: &Arc<Self>, from: Lsn) -> Reader<D> {
         let scan = Scan::new(self.shape(), self.geometry.normalize(from), None);
-        Reader { store: Arc::clone(self), scan, file: None, ahead: None, on_start: false, doubted: false }
+        Reader { store: Arc::clone(self), scan, file: None, ahead: None, on_start: false }
     }
 }
 
@@ -179,16 +177,13 @@ impl<D: Disk> Reader<D> {
         if at >= end {
             return Ok(Read::AtEnd { lsn: at });
         }
-        let Reader { store, scan, file, on_start, doubted, .. } = self;
-        match scan.step(&mut Files::new(&store.disk, store.geometry, file)) {
+        let Reader { store, scan, file, on_start, .. } = self;
+        match scan.step_afresh(&mut Files::new(&store.disk, store.geometry, file)) {
             Ok(Step::Record(record)) => {
                 *on_start = true;
                 Ok(Read::Record(record))
             }
-            Ok(Step::Stop(stop)) => {
-                *doubted = true;
-                Err(stopped(store, file, shape.as_ref(), end, stop)?)
-            }
+            Ok(Step::Stop(stop)) => Err(stopped(store, file, shape.as_ref(), end, stop)?),
             Err(error) => {
                 *file = None;
                 Err(scan_failed(error))
@@ -209,16 +204,18 @@ impl<D: Disk> Reader<D> {
         if self.scan.at() >= end {
             return Ok(());
         }
-        let Reader { store, scan, file, ahead, on_start, doubted } = self;
+        let Reader { store, scan, file, ahead, on_start } = self;
+        let was_held = scan.holds_some() || ahead.is_some();
         let mut stepped =
             scan.step_placed(&mut Files::new(&store.disk, store.geometry, file).with_ahead(ahead.as_mut()));
-        if ahead.as_ref().is_some_and(|ahead| ahead.is_over() || !matches!(stepped, Ok(Ok(_)))) {
-            // What is amiss in something that was read ahead has to be seen with this reader's own eyes.
+        let is_amiss = !matches!(stepped, Ok(Ok(_)));
+        if is_amiss || ahead.as_ref().is_some_and(Ahead::is_over) {
             *ahead = None;
-            if !matches!(stepped, Ok(Ok(_))) {
-                scan.forget();
-                stepped = scan.step_placed(&mut Files::new(&store.disk, store.geometry, file));
-            }
+        }
+        if is_amiss && was_held {
+            // What is amiss in something that was read ahead, or copied out with what lies before it, has to be seen as it is now: it may have been repaired.
+            scan.forget();
+            stepped = scan.step_placed(&mut Files::new(&store.disk, store.geometry, file));
         }
         match stepped {
             Ok(Ok(placed)) => {
@@ -227,10 +224,7 @@ impl<D: Disk> Reader<D> {
                 scan.step_held(RUN_RECORDS - 1, |placed| run.push(placed));
                 Ok(())
             }
-            Ok(Err(stop)) => {
-                *doubted = true;
-                Err(stopped(store, file, shape.as_ref(), end, stop)?)
-            }
+            Ok(Err(stop)) => Err(stopped(store, file, shape.as_ref(), end, stop)?),
             Err(error) => {
                 *file = None;
                 Err(scan_failed(error))
@@ -258,9 +252,6 @@ impl<D: Disk> Reader<D> {
     fn look(&mut self, end: Lsn) -> Result<Option<Shape>, ReadError> {
         purged(&self.store, self.scan.at())?;
         self.scan.set_until(end);
-        if std::mem::take(&mut self.doubted) {
-            self.scan.forget();
-        }
         Ok(if self.on_start { None } else { Some(self.scan.shape().clone()) })
     }
 }

@@ -367,7 +367,28 @@ impl Scan {
     /// [`ScanError`]: the image could not be read, or memory was short. The scan stands where it stood.
     #[inline(always)]
     pub fn step<I: Image>(&mut self, image: &mut I) -> Result<Step<'_>, ScanError<I::Error>> {
-        match self.advance(image) {
+        let found = self.advance(image);
+        self.stepped(found)
+    }
+
+    /// As [`step`](Self::step), of an image that is repaired meanwhile: what does not hold in bytes that an earlier step copied out is copied out again first.
+    ///
+    /// # Errors
+    ///
+    /// As [`step`](Self::step).
+    pub fn step_afresh<I: Image>(&mut self, image: &mut I) -> Result<Step<'_>, ScanError<I::Error>> {
+        let was_held = self.holds_some();
+        let mut found = self.advance(image);
+        if was_held && found.is_err() {
+            self.forget();
+            found = self.advance(image);
+        }
+        self.stepped(found)
+    }
+
+    #[inline(always)]
+    fn stepped<E>(&self, found: Result<Found, Halt<E>>) -> Result<Step<'_>, ScanError<E>> {
+        match found {
             Ok(Found { header, payload, end }) => {
                 let payload = payload.map(|place| &self.buffer.bytes[place]);
                 Ok(Step::Record(Record { header, payload, end }))
@@ -659,6 +680,12 @@ impl Scan {
     pub fn held_end(&self) -> Lsn {
         let end = Lsn(self.buffer.start.0 + self.buffer.held);
         if self.buffer.holds(self.at, 0) && end > self.at { end } else { self.at }
+    }
+
+    /// Whether something from where it stands on was copied out already.
+    #[must_use]
+    pub fn holds_some(&self) -> bool {
+        self.held_end() > self.at
     }
 
     /// Forgets what was copied out.

@@ -95,6 +95,31 @@ fn damage_that_is_gone_when_the_reader_comes_to_it_is_none() {
     assert_eq!(answers(reader, end), answers(log.store.reader(starts[0]), end));
 }
 
+/// Simulator, seed 4000458: what a reader had copied out behind the records that it took was repaired before it came to it.
+#[test]
+fn kind_12_damage_that_was_copied_out_and_is_gone_when_the_reader_comes_to_it_is_none() {
+    let (disk, log, starts) = filled(40);
+    let end = log.handoff.drained();
+    let name = format!("{:016x}.segment", 0);
+    let flip = || disk.flip(&name, starts[20].0 + 34, 1);
+    for (in_runs, is_asked_before) in [(true, false), (true, true), (false, false), (false, true)] {
+        flip();
+        let mut reader = log.store.reader(starts[0]);
+        let mut step = || {
+            let stepped =
+                if in_runs { reader.next_run(end, &mut Vec::new()) } else { reader.next(end).map(|_| ()) };
+            (stepped, reader.at())
+        };
+        // It holds what lies behind, too.
+        while step().1 < starts[20] {}
+        for _ in 0..if is_asked_before { 2 } else { 0 } {
+            assert!(matches!(step().0, Err(ReadError::Damaged { lsn, .. }) if lsn == starts[20]));
+        }
+        flip();
+        assert_eq!(step().0, Ok(()), "in runs: {in_runs}, asked before: {is_asked_before}");
+    }
+}
+
 #[test]
 fn kind_7_an_error_of_reading_ahead_is_the_readers_only_if_it_meets_it_too() {
     let (disk, log, starts) = long();
