@@ -83,7 +83,8 @@ fn without_windows_frozen_primaries_commit_nothing_more_either() {
     let frozen =
         report["takeovers"].as_array().unwrap().iter().filter(|takeover| takeover["fault"] == "freeze");
     assert_eq!(frozen.count(), 2, "{report}");
-    for member in report["windows"].as_array().unwrap() {
+    for (number, member) in (1..).zip(report["windows"].as_array().unwrap()) {
+        assert_eq!(member["member"], number, "{report}");
         assert_eq!((&member["binds"], &member["allocated"]), (&Value::from(0), &Value::from(0)), "{report}");
     }
 }

@@ -207,6 +207,10 @@ fn program_with(
     arguments: &[String],
     environment: &[(&str, OsString)],
 ) -> ExitCode {
+    // Cargo is quiet, so that what the program prints is read.
+    eprintln!(
+        "building {package} in release mode, where that is not done yet: it takes some minutes the first time"
+    );
     let status = std::process::Command::new("cargo")
         .envs(environment.iter().map(|(name, value)| (name, value)))
         .args(["run", "--release", "--quiet", "--package", package, "--"])

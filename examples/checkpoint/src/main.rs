@@ -110,25 +110,31 @@ fn main() -> Result<(), Box<dyn Error>> {
         (log.info().trimmed > had).then_some(())
     })?;
     println!(
-        "{number} records; the log begins at LSN {} by now: it is not kept for who lags further",
-        log.info().trimmed
+        "{number} records; by now the log begins at LSN {}, behind the end of member {}'s: what that lacks is trimmed",
+        log.info().trimmed,
+        members[gone].id.0
     );
 
     let back = start(gone)?;
     let mut events = back.node.events();
-    let bytes = wait(|| {
+    let (bytes, giver) = wait(|| {
         while let Some(event) = events.try_next() {
             if let NodeEvent::CheckpointFailed { error, .. } = event {
                 println!("member {}: {error}", members[gone].id.0);
             }
         }
         let metrics = back.node.metrics().group;
-        (metrics.checkpoints_taken > 0).then_some(metrics.checkpoint_taken_bytes)
+        // Who has streamed it counts that.
+        let gave = |site: &&Site| site.node.metrics().group.checkpoints_given > 0;
+        let giver = sites.iter().find(gave)?;
+        (metrics.checkpoints_taken > 0).then_some((metrics.checkpoint_taken_bytes, giver))
     })?;
+    let role = if giver.node.log().is_ok() { "the primary" } else { "a backup" };
     let at = back.node.status().trimmed;
     println!(
-        "member {} is brought a checkpoint of {bytes} bytes: its log goes on at LSN {at}",
-        members[gone].id.0
+        "member {} is brought a checkpoint of {bytes} bytes by member {}, {role}: its log goes on at LSN {at}",
+        members[gone].id.0,
+        giver.node.info().member.0
     );
 
     let end = put(&log, number..number + 500)?;

@@ -20,7 +20,7 @@ use self::check::Checked;
 use self::cluster::{Cluster, Plan};
 use self::feed::Feed;
 use self::input::Input;
-use self::report::{Progress, Report, Takeover};
+use self::report::{MemberWindows, Progress, Report, Takeover};
 use self::strike::{Fault, Faults, Late};
 use crate::client::Standing;
 use crate::exit::{Failure, Status};
@@ -208,7 +208,10 @@ fn run_in(args: &Args, input: &Input, folder: &Path, run: &Path) -> Result<(), F
         unreadable: sum(|c| u64::from(c.unreadable.is_some())),
         late: late_sum(&takeovers),
         takeovers,
-        windows: last.iter().map(|standing| standing.windows).collect(),
+        windows: last
+            .iter()
+            .map(|standing| MemberWindows { member: standing.by, windows: standing.windows })
+            .collect(),
         completions_lost: last.iter().map(|standing| standing.completions_lost).collect(),
         level: args.level.name().to_owned(),
         members: cluster.len(),

@@ -37,6 +37,15 @@ pub(super) struct Takeover {
     pub(super) kill_to_commit_ms: f64,
 }
 
+/// What a member counted of its windows, since its process that ran last began.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct MemberWindows {
+    /// Its number.
+    pub(super) member: u8,
+    #[serde(flatten)]
+    pub(super) windows: Windows,
+}
+
 /// The result, as `--json` prints it.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Report {
@@ -57,8 +66,8 @@ pub(super) struct Report {
     pub(super) takeovers: Vec<Takeover>,
     /// Sums over the primaries that were frozen and thawed.
     pub(super) late: Late,
-    /// Each member's, of its process that ran last.
-    pub(super) windows: Vec<Windows>,
+    /// Each member's, in their order.
+    pub(super) windows: Vec<MemberWindows>,
     /// The same of the completions that it was told to throw away.
     #[serde(skip_serializing_if = "nothing_lost")]
     pub(super) completions_lost: Vec<LostCompletions>,
@@ -173,7 +182,7 @@ fn told(t: &Takeover) -> String {
         Some(Fault::Command) | None => "after the primary was lost, which was not killed",
     };
     let flight = match t.unknown {
-        0 => String::from("nothing was in flight"),
+        0 => String::from("all that had been sent was acknowledged before that"),
         unknown => {
             // More than the window: those that were sent into the socket of a primary that stood still.
             let with = if t.fault == Some(Fault::Freeze) {
@@ -254,16 +263,16 @@ pub(super) fn table(report: &Report, members: &[(String, Checked)]) -> String {
         let _ =
             writeln!(out, "                 (a primary is suspected after {} ms of silence)", t.suspicion_ms);
     }
-    let sum = |of: fn(&Windows) -> u64| report.windows.iter().map(of).sum::<u64>();
+    let sum = |of: fn(&Windows) -> u64| report.windows.iter().map(|of_one| of(&of_one.windows)).sum::<u64>();
     let (binds, used_up) = (sum(|w| w.binds), sum(|w| w.used_up));
     if binds > 0 {
         let _ = writeln!(
             out,
-            "  windows        the backups let a primary write into a segment {} times, each time by binding a memory window to it under a new key;\n\
-             \x20                {} of {} windows came to the end of their 255 keys and were replaced",
+            "  windows        the backups opened a part of their memory to a primary {} times, each time by binding a memory window to it under a new key;\n\
+             \x20                {} windows were made, some ahead and never bound; {} came to the end of their 255 keys and were replaced",
             grouped(binds),
-            grouped(used_up),
-            grouped(sum(|w| w.allocated))
+            grouped(sum(|w| w.allocated)),
+            grouped(used_up)
         );
     }
     if !nothing_lost(&report.completions_lost) {
@@ -357,7 +366,7 @@ mod tests {
         let line = told(&takeover);
         assert!(line.contains("128 in flight with those sent to it while it stood still: 60"), "{line}");
         takeover.unknown = 0;
-        assert!(told(&takeover).ends_with("nothing was in flight"));
+        assert!(told(&takeover).ends_with("all that had been sent was acknowledged before that"));
     }
 
     #[test]
@@ -373,7 +382,7 @@ mod tests {
             unreadable: 0,
             takeovers: vec![],
             late: Late::default(),
-            windows: vec![Windows::default()],
+            windows: vec![MemberWindows { member: 1, windows: Windows::default() }],
             completions_lost: vec![LostCompletions::default()],
             level: String::from("durable"),
             members: 1,

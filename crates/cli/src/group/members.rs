@@ -373,6 +373,9 @@ fn wait_for_vote(group: &Group, wanted: Wanted, learner: u8) -> Result<(), Failu
             }
             (Some("streaming"), Some(standing)) => format!("{number} catches up, at LSN {}", standing.tail),
             (Some("streaming"), None) => format!("{number} catches up"),
+            (Some(_) | None, Some(standing)) if standing.is_kept_out() => {
+                format!("{number} is kept out {}", standing.kept_out.join("; "))
+            }
             (Some(_) | None, Some(_)) => format!("{number} runs, and does not follow the primary yet"),
             (Some(_) | None, None) => format!(
                 "{number} does not run here: start it with `windlass node --config {} --member {learner}`",
