@@ -43,15 +43,15 @@ impl Source {
     /// Why the file is not opened: where it is not there, the command line is wrong.
     fn not_opened(&self, error: &io::Error) -> Failure {
         let file = self.file.display();
-        match error.kind() {
-            io::ErrorKind::NotFound => Failure::new(
-                Status::Usage,
-                format_args!(
-                    "there is no file {file}: name the file with the records (`--file`), or `-` for standard input"
-                ),
-            ),
-            _ => Failure::io(format_args!("opening {file}"), error),
+        if error.kind() != io::ErrorKind::NotFound {
+            return Failure::io(format_args!("opening {file}"), error);
         }
+        Failure::new(
+            Status::Usage,
+            format_args!(
+                "there is no file {file}: name the file with the records (`--file`), or `-` for standard input"
+            ),
+        )
     }
 
     /// The records of the input; none may be longer than `longest` bytes.
