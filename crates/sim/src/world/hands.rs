@@ -547,6 +547,19 @@ impl World {
         self.mark(Mark::WordWithoutQuorum);
     }
 
+    /// Whether a member's log begins beyond that of who leads, in a line that was given up there; or nobody leads.
+    pub(crate) fn is_released_beyond(&self) -> bool {
+        let of = |at: &usize| self.members[*at].driver.as_ref().map(|driver| driver.store().superblock());
+        let Some(led) = self.leaders().first().and_then(of) else { return true };
+        self.whole_voters().iter().any(|at| match of(at) {
+            Some(own) => {
+                let below = Lsn(own.trimmed.0.saturating_sub(1));
+                own.trimmed > led.trimmed && own.history.epoch_at(below) != led.history.epoch_at(below)
+            }
+            None => self.members[*at].provable.0 > led.trimmed,
+        })
+    }
+
     /// Whether a word holds at some member.
     pub(crate) fn has_word_out(&self) -> bool {
         self.hands.words.iter().any(|(at, word)| word.life == self.members[*at].life)

@@ -81,7 +81,7 @@ pub(super) struct Member {
     /// It knows.
     pub(super) is_rot_found: bool,
     /// Trimmed and persisted by its superblock when it died.
-    provable: (Lsn, Lsn),
+    pub(super) provable: (Lsn, Lsn),
     /// Persisted and looked at up to here.
     pub(super) medium_checked: Lsn,
     /// Where images of segments are, if the device needs them.
