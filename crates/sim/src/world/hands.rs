@@ -46,6 +46,8 @@ pub(super) struct Hands {
 struct Word {
     life: u64,
     memory_only: bool,
+    /// Its member has found more damage since, which may have ended it: nothing tells.
+    is_doubtful: bool,
     /// The logs of those who have promised it an epoch since, as each was then.
     promised: BTreeMap<(Epoch, usize), Rank>,
 }
@@ -276,7 +278,10 @@ impl World {
         }
         match answer {
             Ok(()) => {
-                self.hands.words.insert(at, Word { life, memory_only: false, promised: BTreeMap::new() });
+                self.hands.words.insert(
+                    at,
+                    Word { life, memory_only: false, is_doubtful: false, promised: BTreeMap::new() },
+                );
             }
             Err(LossError::Led) => self.mark(Mark::WordRefusedLed),
             Err(LossError::Published) => {
@@ -304,6 +309,13 @@ impl World {
         let of_one_epoch = [at, leader].map(|at| self.members[at].status().map(|status| status.promised));
         let is_calm = self.cut.is_empty() && self.hands.mended_at + UNDISTURBED < self.now;
         is_calm && is_sound(at) && is_sound(leader) && of_one_epoch[0] == of_one_epoch[1]
+    }
+
+    /// A member has found damage: where that is more than it was told when it took a word, the word has ended.
+    pub(super) fn word_in_doubt(&mut self, at: usize) {
+        if let Some(word) = self.hands.words.get_mut(&at).filter(|word| !word.memory_only) {
+            word.is_doubtful = true;
+        }
     }
 
     /// A candidate can't choose: a word may have lapsed, and belong to another member.
@@ -491,7 +503,7 @@ impl World {
             self.hands.named = Some(at);
             return self.plan(MS, What::Open { member: at });
         }
-        let is_held = |at: &usize, word: &Word| word.life == self.members[*at].life;
+        let is_held = |at: &usize, word: &Word| word.life == self.members[*at].life && !word.is_doubtful;
         if self.hands.words.iter().any(|(at, word)| is_held(at, word)) {
             return;
         }
@@ -508,7 +520,9 @@ impl World {
         if excess == Excess::MemoryLost && self.hands.random.percent(70) {
             self.say(format_args!("operator gives its word for lost memory at m{at}"));
             let life = self.members[at].life;
-            self.hands.words.insert(at, Word { life, memory_only: true, promised: BTreeMap::new() });
+            self.hands
+                .words
+                .insert(at, Word { life, memory_only: true, is_doubtful: false, promised: BTreeMap::new() });
             self.ask(at, Input::AcceptMemoryLoss);
         } else {
             self.give_word(at);

@@ -163,6 +163,7 @@ impl World {
             DriverEvent::Damaged { damage } => {
                 self.say(format_args!("m{at} finds {damage}"));
                 self.mark(Mark::DamageFound);
+                self.word_in_doubt(at);
                 self.members[at].is_rot_found = true;
                 if self.members[at].rot.is_none() {
                     let what = format!("member {at} finds damage where there is none: {damage}");

@@ -293,6 +293,13 @@ impl World {
         }
     }
 
+    /// Whether there was rot, and all of it was released since.
+    pub(crate) fn has_released_rot(&mut self) -> bool {
+        let was_struck = matches!(self.coverage.count(Mark::Rotted), 1..);
+        self.refresh();
+        was_struck && self.members.iter().all(|member| member.rot.is_none())
+    }
+
     /// How often a member has said that something is wrong.
     pub(crate) fn said(&self) -> u64 {
         let words = [Mark::DamageFound, Mark::Refused, Mark::Undecided, Mark::Stopped];
