@@ -81,6 +81,8 @@ marks! {
     ReadShort = "disk: short reads";
     /// A byte of synced data changed.
     Rotted = "disk: rot in synced data";
+    /// A sector that a primary is done with changed before its peers had it.
+    RottedUnsent = "disk: rot in what a primary is done with, before its peers have it";
     /// A sector of synced data was lost.
     SectorLost = "disk: synced sector lost";
     /// A sector of synced data has what belongs elsewhere.

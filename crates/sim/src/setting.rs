@@ -72,6 +72,8 @@ pub struct Setting {
     pub exceeds: Option<Excess>,
     /// An operator promotes, hands over and gives words by hand.
     pub hands: Option<Hands>,
+    /// What a primary is done with before any peer has it may rot at that moment.
+    pub rots_unsent: bool,
     /// How much the members' clocks run fast or slow at most, in millionths.
     pub drift_millionths: u64,
 }
@@ -320,6 +322,7 @@ impl Setting {
                 _ => None,
             },
             hands: None,
+            rots_unsent: false,
             drift_millionths: pick(&mut random, &[0, 1_000, 50_000]),
             reservation_ns: PATIENT,
         };
@@ -332,6 +335,8 @@ impl Setting {
         if seed % 8 == 2 {
             setting.operate_by_hand(&mut Random::new(seed ^ 0x0068_616e_6473));
         }
+        // Where the device's word for what was placed is asked for.
+        setting.rots_unsent = seed % 8 == 6 && setting.replicated_allowed;
         setting
     }
 
@@ -399,6 +404,7 @@ impl Setting {
             "control.lost" => &mut control.lost,
             "Change" => return std::mem::take(&mut self.change_ns) > 0,
             "Hands" => return self.hands.take().is_some(),
+            "Unsent" => return std::mem::take(&mut self.rots_unsent),
             "Words" => {
                 let hands = self.hands.as_mut();
                 return hands.is_some_and(|hands| {

@@ -50,6 +50,8 @@ pub(super) struct Member {
     /// Published as durable and looked at up to here.
     pub(super) published: Lsn,
     pub(super) is_publish_due: bool,
+    /// How far it was done with its segments when that was looked at last.
+    pub(super) cold_to: u64,
     /// Its application reads on here.
     pub(super) reader: Option<NodeReader>,
     pub(super) read_to: Lsn,
@@ -168,6 +170,7 @@ impl Member {
             before: None,
             published: Lsn(0),
             is_publish_due: false,
+            cold_to: 0,
             reader: None,
             read_to: Lsn(0),
             floors: Floors::default(),
@@ -232,10 +235,11 @@ impl Member {
         self.is_emptied || memory_counts && self.has_lost_memory || self.rot.is_some() || !self.has_begun
     }
 
-    /// A file and a place in it that were synced and are known to have been; of a member that runs only in segments that it is done with.
-    pub(super) fn rottable(&mut self, pick: u64) -> Option<(String, Lsn)> {
+    /// A file and a place in it, at or above `least`, that were synced and are known to have been; of a member that runs only in segments that it is done with.
+    pub(super) fn rottable(&mut self, pick: u64, least: Lsn) -> Option<(String, Lsn)> {
         let provable = (self.provable.0.0, self.provable.1.0);
         let (from, to) = if self.driver.is_some() { self.cold()? } else { provable };
+        let from = from.max(least.0);
         let place = (from + pick.checked_rem(to.checked_sub(from)?)?) & !7;
         let is_header = place % SEGMENT_BYTES < 4096;
         // A whole sector inside of what was synced.

@@ -77,6 +77,7 @@ impl World {
         if published > Some(self.members[at].published) {
             self.members[at].is_publish_due = true;
         }
+        self.turned_cold(at, &status);
         self.members[at].before = Some(status);
         medium::persisted(self, at);
         if self.trace.is_kept() {

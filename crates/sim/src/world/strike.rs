@@ -1,13 +1,14 @@
 //! The faults that the world strikes with, within what the durability levels promise.
 
-use windlass::engine::{Input, StopReason};
+use windlass::Lsn;
+use windlass::engine::{Input, Role, Status, StopReason};
 use windlass_store::disk::Errno;
 use windlass_store::disk::testing::Call;
 
 use super::phase::Phase;
 use super::{What, World};
 use crate::coverage::Mark;
-use crate::fabric::MS;
+use crate::fabric::{MS, US};
 use crate::setting::{Excess, SEGMENT_BYTES, Strike};
 
 impl World {
@@ -219,16 +220,40 @@ impl World {
         self.plan(5 * MS, What::Open { member: at });
     }
 
+    /// A primary may have come to be done with a segment before its peers have all of it: what they still lack rots, and soon after the primary dies.
+    pub(super) fn turned_cold(&mut self, at: usize, status: &Status) {
+        let replicated = status.replicated;
+        let is_unsent = replicated.0 / SEGMENT_BYTES < status.persisted.0.0 / SEGMENT_BYTES;
+        if !(self.setting.rots_unsent && self.is_faulty && is_unsent && status.role == Role::Primary) {
+            return;
+        }
+        let Some((_, cold_to)) = self.members[at].cold() else { return };
+        if cold_to <= self.members[at].cold_to.max(replicated.0) {
+            return;
+        }
+        self.members[at].cold_to = cold_to;
+        if self.random.percent(50) && self.rot_from(at, replicated) {
+            self.mark(Mark::RottedUnsent);
+            let (life, after) = (self.members[at].life, self.random.range(500 * US, 5 * MS));
+            self.plan(after, What::Die { member: at, life, has_power: true });
+        }
+    }
+
     /// Synced data of one member changes: within the budget, as long as a majority keeps its own.
     fn rot(&mut self, at: usize) {
+        self.rot_from(at, Lsn(0));
+    }
+
+    /// The same, at or above `least`. Whether it did.
+    fn rot_from(&mut self, at: usize, least: Lsn) -> bool {
         self.refresh();
         let memory_counts = self.setting.replicated_allowed;
         let is_borne = self.bears(at, |member| member.lacks_some(memory_counts));
         if !is_borne || self.members[at].lacks_some(memory_counts) {
-            return;
+            return false;
         }
         let (number, kind) = (self.random.number(), self.random.range(0, 3));
-        let Some((name, place)) = self.members[at].rottable(number) else { return };
+        let Some((name, place)) = self.members[at].rottable(number, least) else { return false };
         let offset = place.0 % SEGMENT_BYTES;
         let mark = match kind {
             0 => Mark::Rotted,
@@ -247,6 +272,7 @@ impl World {
         });
         self.mark(mark);
         self.say(format_args!("m{at}'s disk has rot at {place}"));
+        true
     }
 
     /// Loses more than the group survives. `false`: there is nothing to lose yet.
@@ -284,7 +310,7 @@ impl World {
                 let Some((name, offset)) = rottable_at(place) else { return false };
                 for at in whole {
                     self.members[at].disk.rot(&name, offset, 0x40);
-                    self.members[at].rot = Some(windlass::Lsn(place));
+                    self.members[at].rot = Some(Lsn(place));
                     self.mark(Mark::Rotted);
                 }
                 true
