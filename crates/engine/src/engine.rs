@@ -105,7 +105,8 @@ pub struct Status {
     pub durable: Lsn,
     /// Released below.
     pub trimmed: Lsn,
-    /// Bytes below what this member acknowledged are missing: it does not lead until they are repaired.
+    /// Bytes below what this member acknowledged are missing: it does not lead until they are repaired. Or, behind damage, below what it has published as durable:
+    /// of those it owes nothing, but it is not whole before it has them again.
     pub damaged: bool,
     /// Everything that this member may have acknowledged lies below; `u64::MAX`: nobody can tell where it ends. Beyond `persisted` where it is damaged.
     pub mark: Persisted,
@@ -275,7 +276,7 @@ impl Engine {
             replicated: core.replicated,
             durable: core.durable,
             trimmed: core.state.trimmed,
-            damaged: core.damaged(),
+            damaged: core.lacks_shown(),
             mark: core.state.mark,
             stopped: self.stopped,
             peers: self.tenure.as_ref().map_or(PeerMarks::default(), |tenure| {

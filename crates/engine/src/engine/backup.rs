@@ -386,4 +386,26 @@ mod tests {
         }
         assert_eq!(numbers, [1, 2, 3]);
     }
+
+    /// Seed 3354: of what was durable in the group a part only was flushed here.
+    #[test]
+    fn a_member_is_whole_again_only_with_all_that_it_has_published_as_durable_r18() {
+        let (config, opening) = opening(false, 6000, 6000, &[]);
+        let mut engine = Engine::new(config, opening, 0);
+        let core = &mut engine.core;
+        core.log.tail = Lsn(7000);
+        core.learn(Lsn(7000), Lsn(7000));
+        core.found_damage(Lsn(5000));
+        core.set_tail(Lsn(7000));
+        core.adopt(Lsn(5000), core.state.history.clone(), Persisted(Lsn(6000)));
+        let mut is_damaged = |tail, persisted| {
+            (engine.core.log.tail, engine.core.log.persisted) = (Lsn(tail), Persisted(Lsn(persisted)));
+            engine.core.check();
+            engine.status().damaged
+        };
+        assert!(is_damaged(5000, 5000) && is_damaged(7000, 5000));
+        // All that it has vouched for is here.
+        assert!(is_damaged(6500, 6000) && is_damaged(6999, 6999));
+        assert!(!is_damaged(7000, 6500));
+    }
 }

@@ -350,6 +350,12 @@ impl Core {
         self.log.persisted < self.state.mark
     }
 
+    /// Whether this member is not whole: damaged, or without something that it has published as durable. Of what lies beyond its mark it has vouched for nothing,
+    /// so that it may count, and lead; but its log ends before what its readers were told of.
+    pub(super) fn lacks_shown(&self) -> bool {
+        self.damaged() || self.log.tail < self.durable
+    }
+
     /// Epoch of the last valid record, and tail: what ranks a log. By R-4 a record's epoch is the one that the
     /// history assigns to its bytes; an entry that owns no byte ranks nothing.
     pub(super) fn rank(&self) -> (Epoch, Lsn) {
