@@ -427,7 +427,10 @@ impl World {
     /// A member's application reads on where the log was left.
     fn reads_again(&mut self, at: usize, from: Lsn) {
         let member = &mut self.members[at];
-        member.published = member.published.min(from);
+        if member.published > from {
+            // Also where nothing is new to it: what it shows, a word that others have not followed may have given up.
+            (member.published, member.is_publish_due) = (from, true);
+        }
         if member.read_to > from {
             member.read_to = from;
             member.reader = member.driver.as_ref().and_then(|driver| driver.read_from(from).ok());
