@@ -28,6 +28,9 @@ pub(crate) fn comes_back(world: &mut World, calm: u64, bound: u64) {
     while world.violation.is_none() && !world.is_whole() && world.now < healed + 2 * bound {
         let until = world.now + 20 * MS;
         world.run(until);
+        if world.now >= healed + bound {
+            world.stop_who_is_kept_out();
+        }
     }
     if world.violation.is_none() && !world.is_whole() {
         let statuses = world.told();

@@ -288,6 +288,22 @@ impl World {
         self.plan(0, What::Open { member: at });
     }
 
+    /// A member whose disk was emptied leads those that have never met its old one, and whoever has keeps it out and so can't follow. That is told at both, and an
+    /// operator does what the line says: the folder goes.
+    pub(crate) fn stop_who_is_kept_out(&mut self) {
+        let leads = |at: &usize| self.members[*at].is_emptied;
+        let Some(leader) = self.leaders().into_iter().find(leads) else { return };
+        let id = self.members[leader].id;
+        let follows = |at: &usize| {
+            let status = self.members[*at].status();
+            status.is_none_or(|status| status.primary == Some(MemberId(id)))
+        };
+        if !self.whole_voters().iter().all(follows) {
+            self.say(format_args!("operator stops m{leader}, which others keep out"));
+            self.retire(MemberId(id));
+        }
+    }
+
     /// A member whose disk was emptied and that is to go is never started again: with another such one of the first members it would be a group of its own.
     fn retire(&mut self, member: MemberId) {
         let at = usize::from(member.0);
