@@ -353,8 +353,8 @@ where
     pub(super) fn ordered_done(&mut self, token: Option<Token>) {
         if let Some(Running::Job { history, tail }) = self.running.take() {
             self.local.history = history;
-            if tail.is_some() {
-                self.scrubber.log_changed();
+            if let Some(tail) = tail {
+                self.log_changed(tail);
             }
             let tail = tail.unwrap_or(self.local.valid_tail());
             self.local.restart(tail);

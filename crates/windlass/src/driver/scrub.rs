@@ -148,7 +148,7 @@ impl Scrubber {
     }
 
     /// The log was cut or began anew. A pass that went on would take the chain of what was there for that of what is there now.
-    pub(super) fn log_changed(&mut self) {
+    fn log_changed(&mut self) {
         self.pace.restart();
         self.looks.clear();
         self.is_void = self.busy.is_some();
@@ -266,6 +266,21 @@ where
         }
     }
 
+    /// The log was cut at `at`, or began anew there. What was found damaged from there on and waits to be written down is gone with it: once peers have sent that again it would be said of
+    /// what is whole.
+    pub(super) fn log_changed(&mut self, at: Lsn) {
+        self.scrubber.log_changed();
+        let trimmed = self.local.store.trimmed();
+        let lowering = &mut self.scrubber.lowering;
+        self.ordered.retain_mut(|next| match next {
+            Ordered::Distrust { damage } => {
+                *lowering = keep_below(damage, at, trimmed);
+                *lowering
+            }
+            Ordered::Job { .. } | Ordered::Revoke { .. } | Ordered::StartTenure { .. } => true,
+        });
+    }
+
     /// No mark says any more that what is damaged is on the medium. Where it was cut off or trimmed before that was done nothing is missed, and nobody told; of what was trimmed in part
     /// the rest is missed.
     pub(super) fn distrusted(&mut self, damage: Option<Damage>) {
@@ -282,9 +297,41 @@ where
     }
 }
 
+/// Leaves of damage what lies in a log from `trimmed` on that was cut at `at`. Whether anything is left.
+fn keep_below(damage: &mut Damage, at: Lsn, trimmed: Lsn) -> bool {
+    if at <= damage.end {
+        (damage.end, damage.is_whole_behind) = (at, false);
+    }
+    damage.start.max(trimmed) < at
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn kind_12_of_damage_that_waits_to_be_written_down_a_cut_leaves_what_lies_below_it() {
+        let found = Damage {
+            start: Lsn(5000),
+            end: Lsn(6000),
+            is_whole_behind: true,
+            file: "0000000000000000.segment".into(),
+            offset: 5000,
+            reason: windlass_log::StopReason::Blank,
+        };
+        let left = |at, trimmed| {
+            let mut damage = found.clone();
+            keep_below(&mut damage, Lsn(at), Lsn(trimmed)).then_some((damage.end.0, damage.is_whole_behind))
+        };
+        assert_eq!(left(5000, 4096), None, "cut off");
+        assert_eq!(left(4096, 4096), None);
+        assert_eq!(left(5496, 4096), Some((5496, false)));
+        assert_eq!(left(6000, 4096), Some((6000, false)), "nothing follows any more");
+        assert_eq!(left(6008, 4096), Some((6000, true)));
+        // It began anew there.
+        assert_eq!(left(5496, 5496), None);
+        assert_eq!(left(4096, 7000), None);
+    }
 
     #[test]
     fn a_lack_that_was_given_up_is_not_said_to_be_here_again_r18() {

@@ -235,6 +235,52 @@ fn what_a_reader_meets_is_had_again_from_the_group_r18() {
     goes_on(&mut sim);
 }
 
+/// Two readers meet the same damage. What the second one has found waits to be written down until the damage was cut off, and is told of nobody once the peers have sent all again.
+#[test]
+fn kind_12_damage_that_was_cut_off_before_it_was_written_down_is_none_once_it_is_here_again() {
+    let (mut sim, primary) = rested(30);
+    let at = (primary + 1) % MEMBERS;
+    let hurt = *starts(&mut sim, at).last().unwrap();
+    rot(&sim, at, hurt);
+    let mut reader = sim.driver(at).read_from(Lsn(4096)).unwrap();
+    let meets = |reader: &mut windlass::NodeReader| loop {
+        match reader.next() {
+            Ok(_) => {}
+            Err(error) => break assert!(error.to_string().contains(&hurt.0.to_string()), "{error}"),
+        }
+    };
+    meets(&mut reader);
+    sim.held = Some(at);
+    sim.is_idle = false;
+    // A flush that was asked for before the mark is lowered raises it again in memory.
+    let flush = 0;
+    sim.until("a flush under way where it is found", |sim| {
+        let executor = sim.members[at].driver.as_ref().unwrap().executor();
+        sim.held_work(at) == Some("distrust") && !executor.lanes[flush].is_empty()
+    });
+    sim.work_held();
+    sim.driver(at).executor_mut().work(flush);
+    while sim.until_held_work() != "cut" {
+        sim.work_held();
+    }
+    meets(&mut reader);
+    let looks = metrics(&sim, at);
+    sim.turns(20_000);
+    assert_eq!((sim.held_work(at), looks.damage_found), (Some("cut"), 1));
+    sim.work_held();
+    sim.is_idle = true;
+    sim.until("it has all again", |sim| {
+        let status = sim.members[at].driver.as_ref().unwrap().status();
+        status.persisted.0 == status.tail && status.tail > hurt && status.primary.is_some()
+    });
+    sim.held = None;
+    rest(&mut sim);
+    sim.turns(20_000);
+    assert_eq!(metrics(&sim, at).damage_found, 1);
+    assert_eq!(reader.next().unwrap().lsn, hurt, "the reader goes on");
+    goes_on(&mut sim);
+}
+
 /// A primary that finds its own log damaged lets another one lead, is repaired as a backup, and nothing is lost.
 #[test]
 fn a_primary_with_damage_below_what_is_committed_gives_way_and_is_repaired_r18() {
