@@ -33,6 +33,7 @@ scenarios! {
     r18_what_was_shown_stops_whom_a_word_leads_that_has_trimmed_beyond
     r18_what_was_released_and_given_up_is_behind_once_the_new_line_is_trimmed_beyond
     r18_a_late_repeated_offer_lowers_no_mark
+    r18_who_lacks_nothing_and_takes_anothers_log_by_a_word_is_not_damaged_by_it
     a_tenure_that_can_not_start_is_given_up
     what_was_durable_in_a_line_given_up_is_not_told_of_the_next
     r14_a_cut_tells_that_replicated_was_revoked

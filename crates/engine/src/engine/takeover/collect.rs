@@ -220,8 +220,9 @@ impl Engine {
                 if self.core.log.flush.is_some() {
                     return;
                 }
-                // By an operator's word the choice proves nothing about what is lacked: until this member leads it stays missed, also after a crash.
-                let is_given_up = self.accepted == Accepted::All;
+                // By an operator's word the choice proves nothing about what is lacked: until this member leads it stays missed, also after a crash. Who lacks nothing has
+                // all of its log here to be ranked: what the best one parts from was never committed.
+                let is_given_up = self.accepted == Accepted::All && self.core.damaged();
                 let mark = if is_given_up { mark.max(self.core.state.mark) } else { mark };
                 self.core.keep_durable_known(&history, tail, trimmed);
                 let token = self.core.adopt(at, merged, mark);
