@@ -13,7 +13,8 @@ const GOES_ON: u64 = 20_000 * MS;
 /// Clients ask for so long before more is lost than the group survives, and once it is whole again.
 const LOADED: u64 = 40 * MS;
 const BUSY_AFTER: u64 = 30 * MS;
-/// What was trimmed last is told to everybody within this time.
+/// How long a group that nobody asks for more is left alone before something of it is lost: it is trimmed until it has settled, and who is released of what hears so later. No bound,
+/// since a member may be behind for longer: what rots may still be trimmed before anybody has looked at it ([`is_told`]).
 const SETTLED: u64 = 40 * MS;
 /// What has to be acknowledged by who leads by a word.
 const ACKNOWLEDGED: u64 = 20;
