@@ -4,7 +4,7 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use support::{Group, PATIENCE, append_all, read_all};
+use support::{Group, PATIENCE, append_all, read_all, wait_event};
 use windlass::engine::{Event, PeerStatus};
 use windlass::{Epoch, Level, Lsn, NodeEvent, SnapshotError};
 
@@ -70,25 +70,16 @@ fn beyond_the_retention_a_member_needs_a_snapshot_and_goes_on_behind_it() {
 
     group.open(third);
     let mut of_third = group.node(third).events();
-    let from = loop {
-        match of_third.next_blocking(Some(deadline)) {
-            Some(NodeEvent::Group(Event::SnapshotNeeded { primary, from, .. })) => {
-                assert_eq!(primary, group.members[first].id);
-                break from;
-            }
-            Some(_) => {}
-            None => panic!("no word of a snapshot: {:#?}", group.statuses()),
-        }
-    };
+    let needed = wait_event(&mut of_third, |event| {
+        let NodeEvent::Group(Event::SnapshotNeeded { primary, from, .. }) = event else { return None };
+        Some((primary, from))
+    });
+    let Some((primary, from)) = needed else { panic!("no word of a snapshot: {:#?}", group.statuses()) };
+    assert_eq!(primary, group.members[first].id);
     let needs =
         NodeEvent::Group(Event::Peer { peer: group.members[third].id, status: PeerStatus::NeedsSnapshot });
-    loop {
-        match events.next_blocking(Some(deadline)) {
-            Some(event) if event == needs => break,
-            Some(_) => {}
-            None => panic!("the primary does not say so"),
-        }
-    }
+    let said = wait_event(&mut events, |event| (event == needs).then_some(()));
+    assert!(said.is_some(), "the primary does not say so");
     // The application's checkpoint reaches up to here.
     let checkpoint = append_all(&log, std::iter::once(b"checkpoint".to_vec()), Level::Durable);
     assert!(checkpoint >= from);
@@ -101,27 +92,26 @@ fn beyond_the_retention_a_member_needs_a_snapshot_and_goes_on_behind_it() {
     // Nor behind a checkpoint of another line (kind 52): the member says so, and its log stays as it is.
     let other = Epoch::new(epoch.counter() + 7, epoch.member());
     group.node(third).snapshot_installed(checkpoint, other).unwrap();
-    loop {
-        match of_third.next_blocking(Some(deadline)) {
-            Some(NodeEvent::Group(Event::SnapshotOtherLine { at, expected, found, .. })) => {
-                assert_eq!((at, expected, found), (checkpoint, epoch, other));
-                break;
-            }
-            // The tail that the member knew lay before it.
-            Some(NodeEvent::Group(Event::SnapshotNeeded { .. })) => {
-                group.node(third).snapshot_installed(checkpoint, other).unwrap();
-            }
-            Some(_) => {}
-            None => panic!("no word of the other line: {:#?}", group.statuses()),
+    let told = wait_event(&mut of_third, |event| {
+        if let NodeEvent::Group(Event::SnapshotOtherLine { at, expected, found, .. }) = event {
+            return Some((at, expected, found));
         }
-    }
+        // The tail that the member knew lay before it.
+        if let NodeEvent::Group(Event::SnapshotNeeded { .. }) = event {
+            group.node(third).snapshot_installed(checkpoint, other).unwrap();
+        }
+        None
+    });
+    assert_eq!(told, Some((checkpoint, epoch, other)), "{:#?}", group.statuses());
     group.node(third).snapshot_installed(checkpoint, epoch).unwrap();
     let end = append_all(&log, (0..50).map(payload), Level::Durable);
     let deadline = Instant::now() + PATIENCE;
     while group.node(third).status().durable < end {
         // A checkpoint may have been refused because the tail that the member knew lay before it.
-        if let Some(NodeEvent::Group(Event::SnapshotNeeded { .. })) = of_third.try_next() {
-            group.node(third).snapshot_installed(checkpoint, epoch).unwrap();
+        while let Some(event) = of_third.try_next() {
+            if let NodeEvent::Group(Event::SnapshotNeeded { .. }) = event {
+                group.node(third).snapshot_installed(checkpoint, epoch).unwrap();
+            }
         }
         assert!(Instant::now() < deadline, "it does not go on: {:#?}", group.statuses());
         std::thread::sleep(Duration::from_millis(20));

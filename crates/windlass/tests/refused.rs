@@ -5,7 +5,7 @@ mod support;
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
-use support::{Group, PATIENCE, append_all, read_all};
+use support::{Group, PATIENCE, append_all, read_all, wait_event};
 use windlass::control::{Exclusion, Secret};
 use windlass::engine::{Event, Refusal, Role};
 use windlass::{Level, LogId, Lsn, Node, NodeError, NodeEvent, NodeOptions};
@@ -102,17 +102,11 @@ fn kind_55_a_member_back_with_an_empty_disk_under_its_old_name_is_refused() {
     std::fs::remove_dir_all(group.folder_of(third)).unwrap();
     let mut events = group.node(first).events();
     group.open(third);
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        match events.next_blocking(Some(deadline)) {
-            Some(NodeEvent::Group(Event::Refused { peer, reason: Refusal::OtherIncarnation { .. } })) => {
-                assert_eq!(peer, group.members[third].id);
-                break;
-            }
-            Some(_) => {}
-            None => panic!("it was not refused: {:#?}", group.statuses()),
-        }
-    }
+    let refused = wait_event(&mut events, |event| {
+        let NodeEvent::Group(Event::Refused { peer, reason }) = event else { return None };
+        matches!(reason, Refusal::OtherIncarnation { .. }).then_some(peer)
+    });
+    assert_eq!(refused, Some(group.members[third].id), "{:#?}", group.statuses());
     append_all(&log, (100..200).map(payload), Level::Durable);
     assert_eq!(group.node(third).status().durable, Lsn(4096));
     // It knows itself by whom it is kept out, and why.
@@ -152,8 +146,10 @@ fn kind_55_a_new_group_begins_with_all_of_its_members() {
     let deadline = Instant::now() + PATIENCE;
     // One of the two may be back with an empty disk, for all that they know.
     loop {
-        let undecided = |event| matches!(event, Some(NodeEvent::Group(Event::Undecided { .. })));
-        if undecided(events.try_next()) || undecided(others.try_next()) {
+        let undecided = |event| matches!(event, NodeEvent::Group(Event::Undecided { .. }));
+        let mut told =
+            std::iter::from_fn(|| events.try_next()).chain(std::iter::from_fn(|| others.try_next()));
+        if told.any(undecided) {
             break;
         }
         assert!(Instant::now() < deadline, "nobody tries: {:#?}", group.statuses());

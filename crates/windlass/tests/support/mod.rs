@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use windlass::control::{Member, Secret};
-use windlass::{Level, Log, LogId, Lsn, MemberId, Node, NodeError, NodeOptions, ReadError};
+use windlass::{
+    Level, Log, LogId, Lsn, MemberId, Node, NodeError, NodeEvent, NodeEvents, NodeOptions, ReadError,
+};
 
 /// How long anything may take before a test fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -162,6 +164,16 @@ impl Group {
             }
         }
     }
+}
+
+/// Waits for an event that is wanted: what is made of it. Any other may come before it, as a peer that connects only now does. `None`: nothing wanted came in time, or the node
+/// has ended.
+pub(crate) fn wait_event<T>(
+    events: &mut NodeEvents,
+    wanted: impl FnMut(NodeEvent) -> Option<T>,
+) -> Option<T> {
+    let deadline = Instant::now() + PATIENCE;
+    std::iter::from_fn(|| events.next_blocking(Some(deadline))).find_map(wanted)
 }
 
 /// Everything that a member's reader yields below its durable mark.
