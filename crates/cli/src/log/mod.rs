@@ -137,32 +137,7 @@ enum Command {
     /// and filler takes its place. Whatever changes is copied into the quarantine first, with a note of what, from where, when and why;
     /// nothing is ever deleted. A repair that was cut short is gone on with by the next one. Nobody may have the log open.
     #[command(after_help = repair::TABLE)]
-    Repair {
-        /// The folder
-        folder: PathBuf,
-        /// Look, say what is amiss, and change nothing. With --give-up, or what accepts, as they are to be given then: say what a repair
-        /// would keep, give up and set aside, and change nothing
-        #[arg(long)]
-        dry_run: bool,
-        /// A damaged range to give up, once for each; all of them, or nothing is given up
-        #[arg(long, value_name = "START..END", value_parser = repair::range)]
-        give_up: Vec<std::ops::Range<u64>>,
-        /// Where the superblock is older than the log, as one that was put back: make its history from the log's records, whose newest
-        /// epoch, as --dry-run prints it, is this
-        #[arg(long, value_name = "EPOCH", value_parser = repair::epoch)]
-        accept_epoch: Option<windlass::Epoch>,
-        /// Where the log goes on behind the place where its superblock says that it was closed, so that an older one was most likely put
-        /// back: keep the whole records there as the log's end, which, as --dry-run prints it, is here
-        #[arg(long, value_name = "LSN", value_parser = lsn, allow_negative_numbers = true)]
-        accept_tail: Option<Lsn>,
-        /// Where to keep what is taken out; default the folder `quarantine` inside the log's. The next repair after one that was cut
-        /// short has to be given the same
-        #[arg(long, value_name = "FOLDER")]
-        quarantine: Option<PathBuf>,
-        /// Accept a copy-on-write or network filesystem too (btrfs, zfs, nfs, fuse, ...), where preallocation or locks don't hold
-        #[arg(long)]
-        any_filesystem: bool,
-    },
+    Repair(repair::Repair),
     /// Read everything readable of a damaged log into a new one, passing over damage; the damaged log is never changed
     ///
     /// Records keep their order and get new LSNs; batches stay batches. Whole records behind a torn end come too, though nobody may
@@ -279,24 +254,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
         Command::Info { folder } => inspect::info(&folder, json),
         Command::Verify { folder, mode } => inspect::verify(&folder, mode.into(), json),
         Command::Trim { folder, before, open } => cut::trim(&folder, open.options(), before, json),
-        Command::Repair {
-            folder,
-            dry_run,
-            give_up,
-            accept_epoch,
-            accept_tail,
-            quarantine,
-            any_filesystem,
-        } => repair::repair(&repair::Repair {
-            folder,
-            dry_run,
-            give_up,
-            accept_epoch,
-            accept_tail,
-            quarantine,
-            any_filesystem,
-            json,
-        }),
+        Command::Repair(orders) => repair::repair(&orders, json),
         Command::Salvage { folder, to, any_filesystem } => {
             repair::salvage(&folder, &to, any_filesystem, json)
         }

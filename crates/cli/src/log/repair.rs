@@ -32,7 +32,7 @@ Exit status:
   141 nobody reads standard output any more, as after `| head`";
 
 /// A range of LSNs: `START..END`.
-pub(super) fn range(text: &str) -> Result<Range<u64>, &'static str> {
+fn range(text: &str) -> Result<Range<u64>, &'static str> {
     let rule = "must be START..END, two LSNs, as a dry run prints them";
     let (start, end) = text.split_once("..").ok_or(rule)?;
     let (start, end) = (start.parse().map_err(|_| rule)?, end.parse().map_err(|_| rule)?);
@@ -40,7 +40,7 @@ pub(super) fn range(text: &str) -> Result<Range<u64>, &'static str> {
 }
 
 /// An epoch as it is printed: `e12.m3`.
-pub(super) fn epoch(text: &str) -> Result<Epoch, &'static str> {
+fn epoch(text: &str) -> Result<Epoch, &'static str> {
     let rule = "must be an epoch as a dry run prints it, such as e12.m0";
     let (counter, member) = text.strip_prefix('e').and_then(|rest| rest.split_once(".m")).ok_or(rule)?;
     let (counter, member): (u64, u8) =
@@ -49,16 +49,32 @@ pub(super) fn epoch(text: &str) -> Result<Epoch, &'static str> {
 }
 
 /// What to repair, and how far.
-#[derive(Debug)]
+#[derive(Debug, clap::Args)]
 pub(super) struct Repair {
-    pub(super) folder: PathBuf,
-    pub(super) dry_run: bool,
-    pub(super) give_up: Vec<Range<u64>>,
-    pub(super) accept_epoch: Option<Epoch>,
-    pub(super) accept_tail: Option<Lsn>,
-    pub(super) quarantine: Option<PathBuf>,
-    pub(super) any_filesystem: bool,
-    pub(super) json: bool,
+    /// The folder
+    folder: PathBuf,
+    /// Look, say what is amiss, and change nothing. With --give-up, or what accepts, as they are to be given then: say what a repair
+    /// would keep, give up and set aside, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// A damaged range to give up, once for each; all of them, or nothing is given up
+    #[arg(long, value_name = "START..END", value_parser = range)]
+    give_up: Vec<Range<u64>>,
+    /// Where the superblock is older than the log, as one that was put back: make its history from the log's records, whose newest
+    /// epoch, as --dry-run prints it, is this
+    #[arg(long, value_name = "EPOCH", value_parser = epoch)]
+    accept_epoch: Option<Epoch>,
+    /// Where the log goes on behind the place where its superblock says that it was closed, so that an older one was most likely put
+    /// back: keep the whole records there as the log's end, which, as --dry-run prints it, is here
+    #[arg(long, value_name = "LSN", value_parser = super::lsn, allow_negative_numbers = true)]
+    accept_tail: Option<Lsn>,
+    /// Where to keep what is taken out; default the folder `quarantine` inside the log's. The next repair after one that was cut
+    /// short has to be given the same
+    #[arg(long, value_name = "FOLDER")]
+    quarantine: Option<PathBuf>,
+    /// Accept a copy-on-write or network filesystem too (btrfs, zfs, nfs, fuse, ...), where preallocation or locks don't hold
+    #[arg(long)]
+    any_filesystem: bool,
 }
 
 #[derive(Serialize)]
@@ -205,7 +221,7 @@ impl Repair {
 }
 
 /// Repairs, or says what a repair would find.
-pub(super) fn repair(repair: &Repair) -> Result<(), Failure> {
+pub(super) fn repair(repair: &Repair, json: bool) -> Result<(), Failure> {
     let opened =
         |path: &Path, errno: Errno| DiskError { call: DiskCall::Open, file: path.to_path_buf(), errno };
     let disk = RealDisk::open(&repair.folder)
@@ -233,13 +249,13 @@ pub(super) fn repair(repair: &Repair) -> Result<(), Failure> {
     };
     let repaired =
         windlass::store::repair(&disk, &made, &orders).map_err(|error| failure(&repair.folder, &error))?;
-    print(repair, &kept_in, &repaired)?;
+    print(repair, json, &kept_in, &repaired)?;
     end(repair, &repaired)
 }
 
-fn print(repair: &Repair, kept_in: &Path, repaired: &Repaired) -> Result<(), Failure> {
+fn print(repair: &Repair, json: bool, kept_in: &Path, repaired: &Repaired) -> Result<(), Failure> {
     let mut output = Output::new();
-    if repair.json {
+    if json {
         output.json(&JsonRepaired {
             dry_run: repair.dry_run,
             findings: repaired.findings.iter().map(finding).collect(),
