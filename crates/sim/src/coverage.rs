@@ -173,6 +173,8 @@ marks! {
     WordRefusedLed = "operator: word refused, a primary leads";
     /// An operator's word was refused: the process has shown what is lost.
     WordRefusedShown = "operator: word refused, it was shown";
+    /// An operator's word was refused: that member has no vote.
+    WordRefusedNoVoter = "operator: word refused, no voter";
     /// An operator's word was refused: the engine has stopped.
     WordRefusedStopped = "operator: word refused, stopped";
     /// A word was taken by a member that is cut off from all others, and it does not lead.
@@ -185,6 +187,18 @@ marks! {
     WordCarriedOut = "operator: word carried out";
     /// What was owed was given up by it.
     WordGaveUp = "operator: word gave up what was acknowledged";
+    /// A word was taken while the newest configuration was not known to be committed.
+    WordWhileOpen = "operator: word taken while a configuration is open";
+    /// A member leads by a word, and its newest configuration is not known to be committed.
+    WordLedOpen = "operator: word carried out over an open configuration";
+    /// A word waits for a voter of a configuration whose record was lost.
+    WordConfigurationLost = "operator: word waits for a voter of a lost configuration";
+    /// That voter came, and somebody leads.
+    WordConfigurationBack = "operator: who was missing of a lost configuration is back, and somebody leads";
+    /// It is gone for good, and nobody leads.
+    WordConfigurationGone = "operator: who is missing of a lost configuration is gone, and nobody leads";
+    /// A word gave up the record of a configuration that was known to be committed, and it counts on.
+    WordConfigurationKept = "operator: word gave up the record of a configuration that counts on";
     /// A member leads by an operator's word that lost memory counts.
     MemoryWordCarriedOut = "operator: word for lost memory carried out";
     /// What was acknowledged as replicated alone was given up by it.

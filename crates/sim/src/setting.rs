@@ -109,6 +109,10 @@ pub struct Hands {
     pub gives_words: bool,
     /// At the end more is lost than the group survives, and it gives its word to go on with what is left.
     pub excess: Option<Excess>,
+    /// It also asks those for their word that have no vote, and gives one while a configuration is open: in a group that changes.
+    pub in_changes: bool,
+    /// Before more is lost than the group survives the group changes once more, so that the record of that is lost, too.
+    pub changes_before_loss: bool,
 }
 
 /// A fault that the world strikes with.
@@ -335,6 +339,9 @@ impl Setting {
         if seed % 8 == 2 {
             setting.operate_by_hand(&mut Random::new(seed ^ 0x0068_616e_6473));
         }
+        if matches!(seed % 32, 11 | 19 | 29) {
+            setting.give_words_in_changes(&mut Random::new(seed ^ 0x0077_6f72_6473));
+        }
         // Where the device's word for what was placed is asked for.
         setting.rots_unsent = seed % 8 == 6 && setting.replicated_allowed;
         setting
@@ -348,6 +355,25 @@ impl Setting {
             deed_ns: random.range(15 * MS, 60 * MS),
             gives_words: random.percent(60),
             excess: random.percent(75).then(|| pick(random, &kinds)),
+            in_changes: false,
+            changes_before_loss: false,
+        });
+    }
+
+    /// The same in a group that changes.
+    fn give_words_in_changes(&mut self, random: &mut Random) {
+        if self.spares == 0 {
+            self.let_members_come(random);
+        }
+        let rot = Excess::RotOfMajority;
+        let lost = if self.replicated_allowed { Excess::MemoryLost } else { rot };
+        let kinds = [Excess::RotEverywhere, rot, rot, rot, rot, lost];
+        self.hands = Some(Hands {
+            deed_ns: random.range(15 * MS, 60 * MS),
+            gives_words: true,
+            excess: random.percent(90).then(|| pick(random, &kinds)),
+            in_changes: true,
+            changes_before_loss: random.percent(90),
         });
     }
 
@@ -360,13 +386,17 @@ impl Setting {
             self.quorums = Quorums::Sizes { write, takeover };
         }
         if random.percent(85) {
-            self.spares = 4;
-            self.change_ns = random.range(15 * MS, 80 * MS);
-            self.changes_sizes = random.percent(60);
-            self.faulty_ns = self.faulty_ns.max(400 * MS);
-            if random.percent(50) {
-                self.process.push((Strike::DiskEmptied, 5));
-            }
+            self.let_members_come(random);
+        }
+    }
+
+    fn let_members_come(&mut self, random: &mut Random) {
+        self.spares = 4;
+        self.change_ns = random.range(15 * MS, 80 * MS);
+        self.changes_sizes = random.percent(60);
+        self.faulty_ns = self.faulty_ns.max(400 * MS);
+        if random.percent(50) {
+            self.process.push((Strike::DiskEmptied, 5));
         }
         let mixed: &[Device] = if self.devices.iter().all(|device| *device == Device::Any) {
             &[Device::Any]
@@ -410,6 +440,13 @@ impl Setting {
                 return hands.is_some_and(|hands| {
                     hands.excess.take().is_some() | std::mem::take(&mut hands.gives_words)
                 });
+            }
+            "WordsInChanges" => {
+                return self.hands.as_mut().is_some_and(|hands| std::mem::take(&mut hands.in_changes));
+            }
+            "ChangeBeforeLoss" => {
+                let hands = self.hands.as_mut();
+                return hands.is_some_and(|hands| std::mem::take(&mut hands.changes_before_loss));
             }
             "Quorums" => {
                 self.changes_sizes = false;

@@ -74,7 +74,13 @@ fn by_an_operators_word_a_group_goes_on_with_what_is_left_and_nothing_else_is_gi
     for (excess, replicated_allowed, mark) in kinds {
         let mut met = 0;
         for seed in 1..=6 {
-            let hands = Hands { deed_ns: 1 << 40, gives_words: false, excess: Some(excess) };
+            let hands = Hands {
+                deed_ns: 1 << 40,
+                gives_words: false,
+                excess: Some(excess),
+                in_changes: false,
+                changes_before_loss: false,
+            };
             let setting = Setting {
                 hands: Some(hands),
                 replicated_allowed,

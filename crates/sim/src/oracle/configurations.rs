@@ -30,6 +30,21 @@ impl Configurations {
 }
 
 impl Oracle {
+    /// Where the newest one was published.
+    pub(crate) fn configuration_place(&self) -> Option<(Lsn, u64)> {
+        self.configurations.last
+    }
+
+    /// Behind an operator's word a tenure begins with this one: whatever else has its number, or a higher one, was given up.
+    pub(crate) fn configuration_left(&mut self, newest: &Configuration) {
+        let known = &mut self.configurations.known;
+        let others = known.split_off(&newest.number());
+        known.extend(others.into_iter().filter(|(_, other)| other == newest));
+        if self.configurations.last.is_some_and(|(_, number)| number > newest.number()) {
+            self.configurations.last = None;
+        }
+    }
+
     /// A member calls a configuration committed.
     pub(crate) fn configuration_known(&mut self, member: u8, configuration: &Configuration) -> Checked {
         let number = configuration.number();

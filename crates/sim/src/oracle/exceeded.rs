@@ -16,6 +16,8 @@ const BUSY_AFTER: u64 = 30 * MS;
 /// How long a group that nobody asks for more is left alone before something of it is lost: it is trimmed until it has settled, and who is released of what hears so later. No bound,
 /// since a member may be behind for longer: what rots may still be trimmed before anybody has looked at it ([`is_told`]).
 const SETTLED: u64 = 40 * MS;
+/// A change takes so long at most before more is lost.
+const CHANGES_WITHIN: u64 = 2_000 * MS;
 /// What has to be acknowledged by who leads by a word.
 const ACKNOWLEDGED: u64 = 20;
 
@@ -56,6 +58,9 @@ pub(crate) fn goes_on(world: &mut World, excess: Excess) {
     world.busy();
     let until = world.now + LOADED;
     world.run(until);
+    if world.changes_before_loss() {
+        change(world);
+    }
     // Nothing of what is lost is to be trimmed away before anybody looks.
     world.quiet();
     if excess != Excess::MemoryLost {
@@ -75,6 +80,9 @@ pub(crate) fn goes_on(world: &mut World, excess: Excess) {
         if world.oracle.acknowledged_count >= before + ACKNOWLEDGED && !world.is_without_primary() {
             break;
         }
+        if world.waits_for_who_is_gone() {
+            return waits_for_ever(world);
+        }
         world.goes_on_by_word(excess);
         let next = world.now + 100 * MS;
         world.run(next);
@@ -83,6 +91,9 @@ pub(crate) fn goes_on(world: &mut World, excess: Excess) {
         let what =
             format!("{excess:?}, and {} ms later nothing is acknowledged: {}", GOES_ON / MS, world.told());
         return world.note(violated(super::words::NAME, what));
+    }
+    if world.violation.is_none() {
+        world.is_led_again();
     }
     world.all_come_back();
     let until = world.now + BUSY_AFTER;
@@ -113,6 +124,32 @@ pub(crate) fn goes_on(world: &mut World, excess: Excess) {
     if world.violation.is_none() {
         world.finish();
     }
+}
+
+/// The group changes, and all of it knows that.
+fn change(world: &mut World) {
+    let until = world.now + CHANGES_WITHIN;
+    let before = world.newest_number();
+    let mut is_asked = false;
+    while world.violation.is_none() && world.now < until && !world.has_changed(before) {
+        is_asked = is_asked || world.change_by_hand();
+        let next = world.now + 10 * MS;
+        world.run(next);
+    }
+}
+
+/// A voter of a lost configuration is gone for good: whoever has taken a word leads nothing.
+fn waits_for_ever(world: &mut World) {
+    let until = world.now + 1_000 * MS;
+    while world.violation.is_none() && world.now < until && world.is_without_primary() {
+        let next = world.now + 20 * MS;
+        world.run(next);
+    }
+    if world.violation.is_none() && !world.is_without_primary() {
+        let what = format!("a voter of a lost configuration is gone, and somebody leads: {}", world.told());
+        return world.note(violated(super::words::NAME, what));
+    }
+    world.nobody_leads_without_who_is_gone();
 }
 
 /// Those who are whole are too few for a takeover quorum: whoever takes the word leads nothing.

@@ -105,6 +105,11 @@ impl Oracle {
         self.words.losses.iter().any(is_it)
     }
 
+    /// Whether a word was carried out.
+    pub(crate) fn has_given_up(&self) -> bool {
+        !self.words.losses.is_empty()
+    }
+
     /// Whether anything was given up, and this member has not heard of it.
     pub(crate) fn has_not_heard(&self, member: u8) -> bool {
         !self.words.losses.is_empty() && !self.words.heard.contains(&member)

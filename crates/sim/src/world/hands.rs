@@ -9,6 +9,7 @@ use windlass::engine::{Input, LossError, Role, Status, Undecided};
 use windlass::{Epoch, Lsn, MemberId};
 use windlass_store::Read;
 
+use super::member::SimDriver;
 use super::step::content;
 use super::{What, World};
 use crate::coverage::Mark;
@@ -30,11 +31,17 @@ pub(super) struct Hands {
     random: Random,
     deed: Option<Deed>,
     /// Who was asked to take a word, as it stood then.
-    asked: BTreeMap<usize, (u64, Option<Status>)>,
+    asked: BTreeMap<usize, (u64, Asked)>,
     words: BTreeMap<usize, Word>,
     /// The member that a word was refused for, since it can't take one before it is restarted; the one that a word is to be given to instead.
     refused: Option<usize>,
     named: Option<usize>,
+    /// A voter of a configuration whose record was lost has not answered; at the end it may never do so.
+    missing: Option<usize>,
+    is_missing_gone: bool,
+    is_missing_back: bool,
+    /// The highest epoch of a tenure behind a word.
+    led: Epoch,
     /// Away while a word is given at the end.
     away: Vec<usize>,
     /// When everything got through again.
@@ -50,6 +57,13 @@ struct Word {
     is_doubtful: bool,
     /// The logs of those who have promised it an epoch since, as each was then.
     promised: BTreeMap<(Epoch, usize), Rank>,
+}
+
+/// How a member stood when it was asked to take a word.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    before: Status,
+    votes: Option<bool>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -77,6 +91,10 @@ impl Hands {
             words: BTreeMap::new(),
             refused: None,
             named: None,
+            missing: None,
+            is_missing_gone: false,
+            is_missing_back: false,
+            led: Epoch::NONE,
             away: Vec::new(),
             mended_at: 0,
         }
@@ -101,6 +119,9 @@ impl World {
         let Some(before) = self.leaders().first().copied() else { return };
         let Some(at) = self.chosen_voter(before) else { return };
         self.events += 1;
+        if hands.in_changes && self.word_in_a_change(before, at) {
+            return;
+        }
         match self.hands.random.range(0, if hands.gives_words { 12 } else { 8 }) {
             0..=2 => {
                 self.say(format_args!("operator hands over from m{before} to m{at}"));
@@ -131,8 +152,56 @@ impl World {
                 self.isolate(at);
                 let life = self.members[at].life;
                 let after = self.hands.random.range(0, 250 * MS);
-                self.plan(after, What::Word { member: at, life });
+                self.plan(after, What::Word { member: at, life, is_alone: true });
             }
+        }
+    }
+
+    /// What an operator does in a group that changes alone: it asks one for its word that has no vote, or has the group change, cuts the primary off and gives its word
+    /// elsewhere. Whether it did.
+    fn word_in_a_change(&mut self, before: usize, at: usize) -> bool {
+        match self.hands.random.range(0, 4) {
+            0 => {
+                let is_stranger = |at: &usize| self.votes(*at) == Some(false);
+                let strangers: Vec<usize> = self.running().into_iter().filter(is_stranger).collect();
+                if strangers.is_empty() {
+                    return false;
+                }
+                let stranger = strangers[self.hands.random.index(strangers.len())];
+                self.give_word(stranger);
+                true
+            }
+            1 => {
+                if self.change_some() != Some(before) {
+                    return false;
+                }
+                let after = self.hands.random.range(0, 2 * MS);
+                let life = self.members[at].life;
+                self.plan(after, What::Isolate { member: before });
+                let after = self.hands.random.range(60 * MS, 200 * MS);
+                self.plan(after, What::Word { member: at, life, is_alone: false });
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether a member votes, as far as it says; `None` where that can't be told from outside.
+    fn votes(&self, at: usize) -> Option<bool> {
+        let member = &self.members[at];
+        let (newest, is_committed) = member.driver.as_ref()?.configuration();
+        let votes = newest.is_voter(MemberId(member.id));
+        match member.has_left {
+            // It may have come back since, or not know yet.
+            true => (!votes && is_committed).then_some(false),
+            // Where it is open the one before counts, too.
+            false => (votes || is_committed).then_some(votes),
+        }
+    }
+
+    pub(super) fn isolate_later(&mut self, at: usize) {
+        if self.is_faulty {
+            self.isolate(at);
         }
     }
 
@@ -220,22 +289,33 @@ impl World {
 
     // ---- words
 
-    /// An operator gives its word at a member that was cut off from all others for a while.
-    pub(super) fn word_in_a_cut(&mut self, at: usize, life: u64) {
-        if self.is_faulty && self.members[at].life == life && self.is_isolated(at) {
-            self.hands.deed = Some(Deed { kind: Kind::WordAlone, at, before: at });
-            self.give_word(at);
+    /// An operator gives its word at a member that was cut off from all others for a while, or wherever it stands.
+    pub(super) fn word_later(&mut self, at: usize, life: u64, is_alone: bool) {
+        if !self.is_faulty || self.members[at].life != life || is_alone && !self.is_isolated(at) {
+            return;
         }
+        // Alone it leads all the same where its own promise is enough.
+        if is_alone && self.takeover_quorum_of(at) > 1 {
+            self.hands.deed = Some(Deed { kind: Kind::WordAlone, at, before: at });
+        }
+        self.give_word(at);
+    }
+
+    /// How many must promise an epoch to a member, by its own newest configuration.
+    fn takeover_quorum_of(&self, at: usize) -> usize {
+        let driver = self.members[at].driver.as_ref();
+        driver.map_or(usize::MAX, |driver| driver.configuration().0.takeover_quorum())
     }
 
     fn give_word(&mut self, at: usize) {
         let member = &self.members[at];
-        let Some(status) = member.status() else { return };
+        let Some(before) = member.status() else { return };
         if self.hands.asked.get(&at).is_some_and(|(life, _)| *life == member.life) {
             // It has not answered yet.
             return;
         }
-        self.hands.asked.insert(at, (member.life, Some(status)));
+        let asked = Asked { before, votes: self.votes(at) };
+        self.hands.asked.insert(at, (member.life, asked));
         self.say(format_args!("operator gives its word at m{at}"));
         self.ask(at, Input::AcceptLoss);
     }
@@ -250,34 +330,41 @@ impl World {
     /// A member answers a word: refused as section 8.5 says, and only so.
     pub(super) fn word_answered(&mut self, at: usize, answer: Result<(), LossError>) {
         let asked = self.hands.asked.remove(&at).filter(|(life, _)| *life == self.members[at].life);
-        let (Some((life, Some(before))), Some(now)) = (asked, self.members[at].status()) else {
+        let (Some((life, Asked { before, votes })), Some(now)) = (asked, self.members[at].status()) else {
             return self.check(violated(NAME, format!("m{at} answers a word that nobody gave: {answer:?}")));
         };
         // What was so before and behind was so in between.
         let both = |is: &dyn Fn(&Status) -> bool| is(&before) && is(&now);
         let has_shown = |status: &Status| status.durable > status.tail;
+        let votes_now = self.votes(at);
+        let both_vote = |vote: bool| votes == Some(vote) && votes_now == Some(vote);
         let is_right = match answer {
             Ok(()) => {
                 let leads = |status: &Status| matches!(status.role, Role::Primary | Role::Sealing);
                 let hears =
                     before.primary.is_some() && before.primary == now.primary && self.hears_primary(at);
-                !both(&leads) && !hears && now.stopped.is_none() && !both(&has_shown) && self.is_voter(at)
+                !both(&leads) && !hears && now.stopped.is_none() && !both(&has_shown) && !both_vote(false)
             }
             Err(LossError::Led) => !both(&|status| !is_led(status)),
             Err(LossError::Published) => !both(&|status| !has_shown(status)),
             Err(LossError::Stopped) => now.stopped.is_some(),
-            Err(LossError::NoVoter) => !self.is_voter(at),
+            Err(LossError::NoVoter) => !both_vote(true),
         };
         match answer {
             Ok(()) => self.say(format_args!("m{at} takes the word")),
             Err(reason) => self.say(format_args!("m{at} refuses the word: {reason}")),
         }
         if !is_right {
-            let what = format!("m{at} answers {answer:?}, and stood {before:?}, stands {now:?}");
+            let what = format!(
+                "m{at} answers {answer:?}, and stood {before:?} {votes:?}, stands {now:?} {votes_now:?}"
+            );
             return self.check(violated(NAME, what));
         }
         match answer {
             Ok(()) => {
+                if self.is_open(at) {
+                    self.mark(Mark::WordWhileOpen);
+                }
                 self.hands.words.insert(
                     at,
                     Word { life, memory_only: false, is_doubtful: false, promised: BTreeMap::new() },
@@ -289,8 +376,13 @@ impl World {
                 self.hands.refused = Some(at);
             }
             Err(LossError::Stopped) => self.mark(Mark::WordRefusedStopped),
-            Err(LossError::NoVoter) => {}
+            Err(LossError::NoVoter) => self.mark(Mark::WordRefusedNoVoter),
         }
+    }
+
+    /// Whether a member's newest configuration is not known to it to be committed.
+    fn is_open(&self, at: usize) -> bool {
+        self.members[at].driver.as_ref().is_some_and(|driver| !driver.configuration().1)
     }
 
     /// Whether a member follows one that leads, and nothing has kept it from hearing that for long.
@@ -306,9 +398,14 @@ impl World {
             let is_slow = member.slowness > 1 || member.disk_slowness > 1 || member.has_leaked;
             !is_slow && member.paused_until + UNDISTURBED < self.now
         };
+        // A voter takes no word of one that has left.
+        let driver = self.members[at].driver.as_ref();
+        let is_voter =
+            |driver: &SimDriver| driver.configuration().0.is_voter(MemberId(self.members[leader].id));
+        let is_heard = driver.is_some_and(is_voter);
         let of_one_epoch = [at, leader].map(|at| self.members[at].status().map(|status| status.promised));
         let is_calm = self.cut.is_empty() && self.hands.mended_at + UNDISTURBED < self.now;
-        is_calm && is_sound(at) && is_sound(leader) && of_one_epoch[0] == of_one_epoch[1]
+        is_calm && is_heard && is_sound(at) && is_sound(leader) && of_one_epoch[0] == of_one_epoch[1]
     }
 
     /// A member has found damage: where that is more than it was told when it took a word, the word has ended.
@@ -320,9 +417,29 @@ impl World {
 
     /// A candidate can't choose: a word may have lapsed, and belong to another member.
     pub(super) fn word_undecided(&mut self, at: usize, reason: &Undecided) {
-        if let Undecided::Released { member, .. } = reason {
-            self.hands.words.remove(&at);
-            self.hands.named = Some(usize::from(member.0));
+        match *reason {
+            Undecided::Released { member, .. } => {
+                self.hands.words.remove(&at);
+                self.hands.named = Some(usize::from(member.0));
+            }
+            Undecided::ConfigurationLost { number, missing, .. } => {
+                self.mark(Mark::WordConfigurationLost);
+                self.hands.missing = Some(usize::from(missing.0));
+                if !self.is_known_voter(number, missing) || !self.hands.words.contains_key(&at) {
+                    let what = format!(
+                        "m{at} waits for {missing}, which has no vote in configuration {number}, or without a word"
+                    );
+                    self.check(violated(NAME, what));
+                }
+            }
+            Undecided::MemoryLost
+            | Undecided::MarkNotReached { .. }
+            | Undecided::DurableNotReached { .. }
+            | Undecided::Lost { .. }
+            | Undecided::Damaged { .. }
+            | Undecided::TooFewPromises { .. }
+            | Undecided::OtherConfiguration { .. }
+            | Undecided::HistoryFull => {}
         }
     }
 
@@ -389,13 +506,25 @@ impl World {
         let id = self.members[at].id;
         if !word.memory_only {
             let Some(own) = self.rank(at, &left) else { return };
-            let of_epoch =
-                word.promised.iter().filter(|((of, member), _)| *of == epoch && self.is_voter(*member));
-            let not_better = of_epoch.filter(|(_, rank)| **rank <= own).count();
-            let quorum = self.newest_takeover_quorum();
+            let Some(driver) = &self.members[at].driver else { return };
+            let newest = driver.configuration().0;
+            let votes = |member: usize| newest.is_voter(MemberId(self.members[member].id));
+            let of_epoch = word.promised.iter().filter(|((of, member), _)| *of == epoch && votes(*member));
+            // Its own promise it tells nobody where that is enough.
+            let others = of_epoch.filter(|((_, member), _)| *member != at);
+            let not_better = 1 + others.filter(|(_, rank)| **rank <= own).count();
+            let quorum = newest.takeover_quorum();
             let told = format!("{own:?} of {:?}", word.promised);
             let checked = self.oracle.is_best(id, not_better, quorum, &told);
             self.check(checked);
+        }
+        let number = self.members[at].driver.as_ref().map(|driver| driver.configuration().0.number());
+        if self
+            .oracle
+            .configuration_place()
+            .is_some_and(|(start, of)| start >= left.end && Some(of) == number)
+        {
+            self.mark(Mark::WordConfigurationKept);
         }
         let given_up = self.oracle.give_up(id, epoch, &left, word.memory_only);
         let count = match given_up {
@@ -410,10 +539,23 @@ impl World {
             (Mark::WordCarriedOut, Mark::WordGaveUp)
         };
         self.mark(led);
+        if self.is_open(at) {
+            self.mark(Mark::WordLedOpen);
+        }
         if count > 0 {
             self.mark(lost);
         }
         self.reads_again(at, end);
+    }
+
+    /// A tenure begins, by a word or behind one.
+    pub(super) fn led_in_line(&mut self, at: usize, epoch: Epoch) {
+        let life = self.members[at].life;
+        let is_by_word = self.hands.words.get(&at).is_some_and(|word| word.life == life);
+        if (is_by_word || self.oracle.has_given_up()) && epoch > self.hands.led {
+            self.hands.led = epoch;
+            self.led_behind_a_word(at);
+        }
     }
 
     /// A member leads or follows: what it shows from here on is what a word has left.
@@ -444,11 +586,16 @@ impl World {
         let mut whole = self.whole_voters();
         let first = self.hands.random.index(whole.len());
         whole.rotate_left(first);
-        let away = whole.split_off(self.newest_takeover_quorum().min(whole.len()));
+        let away = whole.split_off(self.useful_quorum().min(whole.len()));
+        if excess == Excess::MemoryLost && self.useful_quorum() >= self.voter_count() {
+            // All of them answer, and what is left is what there is.
+            return false;
+        }
         if excess == Excess::RotOfMajority && !self.rot_some(&whole) {
             return false;
         }
         self.hands.away.clone_from(&away);
+        self.hands.is_missing_gone = self.changes_before_loss() && self.hands.random.percent(45);
         let is_cut = excess == Excess::RotOfMajority && self.hands.random.percent(60);
         for at in away {
             if is_cut {
@@ -530,6 +677,53 @@ impl World {
         } else {
             self.give_word(at);
         }
+    }
+
+    /// Whether the group changes once more before more is lost than it survives.
+    pub(crate) fn changes_before_loss(&self) -> bool {
+        self.setting.hands.is_some_and(|hands| hands.changes_before_loss)
+    }
+
+    /// An operator asks for a change, where that can be. Whether it did.
+    pub(crate) fn change_by_hand(&mut self) -> bool {
+        self.change_to_majorities().is_some()
+    }
+
+    /// Whether nobody learns, and every voter knows the newest configuration to be committed: one behind this number.
+    pub(crate) fn has_changed(&self, since: u64) -> bool {
+        self.newest_number() > since && self.is_settled()
+    }
+
+    /// A voter of a configuration whose record was lost is to answer: it comes back. Whether there is one that never does.
+    pub(crate) fn waits_for_who_is_gone(&mut self) -> bool {
+        let Some(missing) = self.hands.missing.filter(|_| self.leaders().is_empty()) else { return false };
+        if self.hands.is_missing_gone && self.hands.away.contains(&missing)
+            || self.members[missing].is_emptied
+        {
+            return true;
+        }
+        self.hands.missing = None;
+        if self.hands.away.contains(&missing) {
+            self.say(format_args!("m{missing}, which is missed, comes back"));
+            self.hands.is_missing_back = true;
+            self.mend();
+            self.hands.away.retain(|at| *at != missing);
+            self.members[missing].is_retired = false;
+            self.plan(MS, What::Open { member: missing });
+        }
+        false
+    }
+
+    /// Somebody leads again.
+    pub(crate) fn is_led_again(&mut self) {
+        if std::mem::take(&mut self.hands.is_missing_back) {
+            self.mark(Mark::WordConfigurationBack);
+        }
+    }
+
+    /// Who is missing of a lost configuration is gone, and nobody leads.
+    pub(crate) fn nobody_leads_without_who_is_gone(&mut self) {
+        self.mark(Mark::WordConfigurationGone);
     }
 
     /// Who was away comes back.

@@ -74,6 +74,8 @@ pub(super) struct Member {
     pub(super) sure_of: u64,
     /// A client has kept a reservation of this process for ever.
     pub(super) has_leaked: bool,
+    /// It was told in this life that it has left the group.
+    pub(super) has_left: bool,
     /// A dead process's memory may be held still, by whoever never gave it back: it is this machine's until it loses power.
     pub(super) has_ghosts: bool,
     /// Where synced data is not what it was, until it was had again or released.
@@ -184,6 +186,7 @@ impl Member {
             configured_before: 0,
             sure_of: 0,
             has_leaked: false,
+            has_left: false,
             has_ghosts: false,
             rot: None,
             rotten: None,
@@ -434,7 +437,7 @@ impl World {
             return self.opening_failed(at, &error.to_string());
         }
         member.disk.stop_at(u64::MAX);
-        member.has_leaked = false;
+        (member.has_leaked, member.has_left) = (false, false);
         let superblock = store.superblock();
         member.life += 1;
         let identity = Identity {

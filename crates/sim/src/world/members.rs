@@ -52,6 +52,27 @@ impl Group {
         }
     }
 
+    /// A tenure begins with this one in its log, behind an operator's word: what others call by its number or by a higher one was given up, or may be. It stays
+    /// among those that may become the next.
+    fn led_behind_a_word(&mut self, newest: &Configuration, is_committed: bool) {
+        let number = newest.number();
+        let mut others = self.committed.split_off(&number);
+        let was_known = others.get(&number) == Some(newest);
+        if is_committed || was_known {
+            others.remove(&number);
+            self.committed.insert(number, newest.clone());
+        } else if !self.open.contains(newest) {
+            self.open.push(newest.clone());
+        }
+        for other in others.into_values().filter(|other| other != newest) {
+            if !self.open.contains(&other) {
+                self.open.push(other);
+            }
+        }
+        let newest = self.newest().number();
+        self.open.retain(|open| open.number() > newest);
+    }
+
     /// The configurations that count, or may soon: each with its voters, who learns in it left out, and one more in which that one votes.
     fn may_count(&self) -> impl Iterator<Item = (Configuration, Option<MemberId>)> {
         std::iter::once(self.newest()).chain(&self.open).flat_map(|configuration| {
@@ -115,9 +136,27 @@ impl World {
         self.group.newest().useful_quorum()
     }
 
-    /// How many of its voters must promise an epoch.
-    pub(super) fn newest_takeover_quorum(&self) -> usize {
-        self.group.newest().takeover_quorum()
+    pub(super) fn voter_count(&self) -> usize {
+        self.group.newest().voters().count()
+    }
+
+    /// The number of the newest committed configuration.
+    pub(crate) fn newest_number(&self) -> u64 {
+        self.group.newest().number()
+    }
+
+    /// Whether somebody knows of a configuration of this number in which this member votes.
+    pub(super) fn is_known_voter(&self, number: u64, member: MemberId) -> bool {
+        let known = self.group.committed.get(&number).into_iter().chain(&self.group.open);
+        known.into_iter().any(|known| known.number() == number && known.is_voter(member))
+    }
+
+    /// A tenure begins, and an operator's word has been carried out: by this one, or before.
+    pub(super) fn led_behind_a_word(&mut self, at: usize) {
+        let Some(driver) = &self.members[at].driver else { return };
+        let (newest, is_committed) = driver.configuration();
+        self.group.led_behind_a_word(newest, is_committed);
+        self.oracle.configuration_left(newest);
     }
 
     pub(super) fn is_voter(&self, at: usize) -> bool {
@@ -153,6 +192,10 @@ impl World {
                 self.mark(Mark::LearnerVotes);
             }
         }
+        if self.oracle.has_not_heard(self.members[at].id) {
+            // In a line that an operator's word has given up.
+            return;
+        }
         self.group.note(configuration, is_committed);
         if is_committed {
             let checked = self.oracle.configuration_known(self.members[at].id, configuration);
@@ -182,6 +225,10 @@ impl World {
     pub(crate) fn counted(&self, at: usize, saw: bool) -> Vec<Counted> {
         let member = &self.members[at];
         let Some(driver) = &member.driver else { return Vec::new() };
+        if self.oracle.has_not_heard(member.id) {
+            // What it calls the one before may be of another line since.
+            return Vec::new();
+        }
         let (newest, is_committed) = driver.configuration();
         let mut counted = Vec::new();
         if is_committed || saw && member.configured_before == newest.number() {
@@ -205,15 +252,42 @@ impl World {
         }
         let after = self.random.range(self.setting.change_ns / 4, self.setting.change_ns * 7 / 4);
         self.plan(after, What::Operate);
-        let Some(at) = self.leaders().first().copied() else { return };
-        let Some((mark, change)) = self.chosen_change(at) else { return };
-        let Some(driver) = &self.members[at].driver else { return };
-        let Ok(next) = driver.check_change(&change) else { return self.mark(Mark::ChangeRefused) };
+        let Some(at) = self.change_some() else { return };
+        if self.random.percent(20) && self.may_die() {
+            // While it is not known to be committed.
+            let life = self.members[at].life;
+            let after = self.random.range(0, 3 * MS);
+            self.plan(after, What::Die { member: at, life, has_power: true });
+        }
+    }
+
+    /// An operator asks for a change. Whom it has asked.
+    pub(super) fn change_some(&mut self) -> Option<usize> {
+        let at = self.leaders().first().copied()?;
+        let (mark, change) = self.chosen_change(at)?;
+        self.ask_change(at, mark, change)
+    }
+
+    /// An operator has majorities count again, or asks for another change where they do.
+    pub(super) fn change_to_majorities(&mut self) -> Option<usize> {
+        if self.group.newest().quorums() == Quorums::Majority {
+            return self.change_some();
+        }
+        let at = self.leaders().first().copied()?;
+        self.ask_change(at, Mark::QuorumsChanged, Change::Quorums { quorums: Quorums::Majority })
+    }
+
+    fn ask_change(&mut self, at: usize, mark: Mark, change: Change) -> Option<usize> {
+        let driver = self.members[at].driver.as_ref()?;
+        let Ok(next) = driver.check_change(&change) else {
+            self.mark(Mark::ChangeRefused);
+            return None;
+        };
         let memory_counts = self.setting.replicated_allowed;
         let mut group = Group { committed: BTreeMap::from([(0, next.clone())]), open: Vec::new() };
         group.open.extend(self.group.open.iter().cloned());
         if !group.bears(usize::MAX, &|other| self.members[other].lacks_some(memory_counts), &|_, _| true) {
-            return;
+            return None;
         }
         self.events += 1;
         self.say(format_args!("operator asks m{at}: {change:?}"));
@@ -229,12 +303,7 @@ impl World {
             Change::Quorums { .. } => {}
         }
         self.ask(at, Input::Change(change));
-        if self.random.percent(20) && self.may_die() {
-            // While it is not known to be committed.
-            let life = self.members[at].life;
-            let after = self.random.range(0, 3 * MS);
-            self.plan(after, What::Die { member: at, life, has_power: true });
-        }
+        Some(at)
     }
 
     fn may_die(&self) -> bool {

@@ -66,8 +66,10 @@ enum What {
     Operate,
     /// An operator does something by hand.
     ByHand,
-    /// An operator gives its word.
-    Word { member: usize, life: u64 },
+    /// An operator gives its word at a member that was cut off, or wherever it stands.
+    Word { member: usize, life: u64, is_alone: bool },
+    /// A member is cut off by an operator.
+    Isolate { member: usize },
     /// Something that was slow or full for a while is not any more.
     Recover { member: usize },
 }
@@ -269,7 +271,8 @@ impl World {
             What::Strike => self.strike(),
             What::Operate => self.operate(),
             What::ByHand => self.by_hand(),
-            What::Word { member, life } => self.word_in_a_cut(member, life),
+            What::Word { member, life, is_alone } => self.word_later(member, life, is_alone),
+            What::Isolate { member } => self.isolate_later(member),
             What::Recover { member } => self.recover(member),
         }
     }

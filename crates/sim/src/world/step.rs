@@ -231,6 +231,7 @@ impl World {
             }
             Event::NotAMember { configuration } => {
                 self.mark(Mark::NotAMember);
+                self.members[at].has_left = true;
                 self.say(format_args!("m{at} has left with configuration {configuration}"));
             }
             Event::Role { .. } | Event::Peer { .. } => {}
@@ -276,6 +277,7 @@ impl World {
         self.check(checked);
         self.members[at].floors.forget();
         self.members[at].has_begun = true;
+        self.led_in_line(at, epoch);
         self.leads_as_voter(at);
         self.led_by_hand(at, epoch);
         self.heard_of_words(at, epoch);
