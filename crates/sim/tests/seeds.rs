@@ -96,6 +96,42 @@ fn by_an_operators_word_a_group_goes_on_with_what_is_left_and_nothing_else_is_gi
     }
 }
 
+/// The record of the newest configuration goes with what a majority loses, and a voter of it is away: it is waited for, and where it never comes nobody leads.
+#[test]
+fn by_an_operators_word_nobody_leads_beside_a_configuration_that_was_lost_r20() {
+    let mut met = [0; 3];
+    for seed in 1..=8 {
+        let hands = Hands {
+            deed_ns: 1 << 40,
+            gives_words: false,
+            excess: Some(Excess::RotOfMajority),
+            in_changes: true,
+            changes_before_loss: true,
+        };
+        let mut setting = Setting { hands: Some(hands), spares: 4, ..without_faults(seed) };
+        setting.devices.resize(usize::from(setting.all()), Device::Any);
+        let report = run_with(seed, setting, true);
+        check(&report);
+        let marks = [Mark::WordConfigurationLost, Mark::WordConfigurationBack, Mark::WordConfigurationGone];
+        for (met, mark) in met.iter_mut().zip(marks) {
+            *met += report.coverage.count(mark);
+        }
+    }
+    assert!(met.iter().all(|met| *met > 0), "waited for, came back, never came: {met:?}");
+}
+
+#[test]
+fn words_in_a_group_that_changes_can_be_switched_off() {
+    let mut setting = Setting::of(19);
+    assert!(setting.hands.is_some_and(|hands| hands.in_changes) && setting.change_ns > 0);
+    assert!(setting.switch_off("WordsInChanges"));
+    let _ = setting.switch_off("ChangeBeforeLoss");
+    let report = run_with(19, setting, true);
+    check(&report);
+    let marks = [Mark::WordRefusedNoVoter, Mark::WordConfigurationLost];
+    assert!(marks.iter().all(|mark| report.coverage.count(*mark) == 0));
+}
+
 #[test]
 fn an_operators_hands_can_be_switched_off() {
     let mut setting = Setting::of(10);

@@ -36,6 +36,8 @@ pub(super) struct Hands {
     /// The member that a word was refused for, since it can't take one before it is restarted; the one that a word is to be given to instead.
     refused: Option<usize>,
     named: Option<usize>,
+    /// Who said last that it can't choose, for lost memory: it is asked to take a word. Others may still count over a configuration that is in force no more, with too few.
+    undecided: Option<usize>,
     /// A voter of a configuration whose record was lost has not answered; at the end it may never do so.
     missing: Option<usize>,
     is_missing_gone: bool,
@@ -91,6 +93,7 @@ impl Hands {
             words: BTreeMap::new(),
             refused: None,
             named: None,
+            undecided: None,
             missing: None,
             is_missing_gone: false,
             is_missing_back: false,
@@ -432,8 +435,8 @@ impl World {
                     self.check(violated(NAME, what));
                 }
             }
-            Undecided::MemoryLost
-            | Undecided::MarkNotReached { .. }
+            Undecided::MemoryLost => self.hands.undecided = Some(at),
+            Undecided::MarkNotReached { .. }
             | Undecided::DurableNotReached { .. }
             | Undecided::Lost { .. }
             | Undecided::Damaged { .. }
@@ -665,7 +668,9 @@ impl World {
             return;
         }
         let drawn = voters[self.hands.random.index(voters.len())];
-        let at = named.unwrap_or(drawn);
+        let in_changes = self.setting.hands.is_some_and(|hands| hands.in_changes);
+        let undecided = self.hands.undecided.filter(|at| in_changes && voters.contains(at));
+        let at = named.or(undecided).unwrap_or(drawn);
         self.events += 1;
         if excess == Excess::MemoryLost && self.hands.random.percent(70) {
             self.say(format_args!("operator gives its word for lost memory at m{at}"));
