@@ -409,7 +409,7 @@ pub enum Refusal {
         "its incarnation is {found:016x}, known is {known:016x}: its disk was replaced, it must join as a new member"
     )]
     OtherIncarnation {
-        /// What this member's superblock has.
+        /// What the configuration names, or this member's superblock has.
         known: u64,
         /// What the peer said.
         found: u64,
@@ -580,9 +580,9 @@ pub enum StopReason {
         /// Its number.
         configuration: u64,
     },
-    /// The log's configuration names another disk under this member's number.
+    /// The log's configuration names another disk under this member's number: its primary has counted with that one.
     #[error(
-        "the group has a member of this number with incarnation {known:016x}, this folder's is {found:016x}: it was replaced, join as a new member"
+        "the group knows another folder under this member's number (incarnation {known:016x}, this one's is {found:016x}): have a new member take its place, with a number and a folder of its own (`windlass group replace`)"
     )]
     OtherDisk {
         /// The configuration's.

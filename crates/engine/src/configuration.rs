@@ -124,7 +124,8 @@ pub struct MemberEntry {
     pub id: MemberId,
     /// What it is.
     pub standing: Standing,
-    /// The incarnation of its disk; 0 while no record of the log names one: then the one that was met first counts.
+    /// The incarnation of its disk; 0 while no record of the log names one: then the one that was met first counts. A record names a voter's once its primary
+    /// knows it ([`Configuration::naming`]), and what is named stays.
     pub incarnation: u64,
     /// Where its control plane listens, if that is known.
     pub address: Option<SocketAddr>,
@@ -391,7 +392,7 @@ impl Configuration {
         self.voters().filter(|voter| members.contains(voter)).count()
     }
 
-    /// Whether the other one is the same but for addresses; one of nobody is like every other.
+    /// Whether the other one is the same but for addresses and the disks that are named; one of nobody is like every other.
     #[must_use]
     pub fn is_alike(&self, other: &Configuration) -> bool {
         let same = |a: &MemberEntry, b: &MemberEntry| (a.id, a.standing) == (b.id, b.standing);
@@ -487,6 +488,20 @@ impl Configuration {
             None => next.quorums = next.quorums.resized(next.voters_len(), true),
         }
         Some(next)
+    }
+
+    /// The same, where each voter whose disk no record has named is named with the incarnation that `known` has of it; `None`: nobody knows. What is named stays, and
+    /// who learns is named when it votes ([`Configuration::promoted`]).
+    ///
+    /// So who joins later, and has never met a first member's disk, refuses another one under that member's number (kind 55).
+    #[must_use]
+    pub fn naming(mut self, known: impl Fn(MemberId) -> Option<u64>) -> Configuration {
+        let is_unnamed =
+            |entry: &&mut MemberEntry| entry.standing == Standing::Voter && entry.incarnation == 0;
+        for entry in self.members.iter_mut().filter(is_unnamed) {
+            entry.incarnation = known(entry.id).unwrap_or(0);
+        }
+        self
     }
 
     /// What must be true of every configuration: asserted wherever one comes into being or is counted with.
@@ -672,6 +687,22 @@ mod tests {
                 assert_eq!(configuration.is_takeover_quorum(&set), set.len() >= usize::from(takeover));
             }
         }
+    }
+
+    #[test]
+    fn kind_55_voters_are_named_once_and_who_learns_is_not() {
+        let disks = |configuration: &Configuration| {
+            configuration.members().iter().map(|entry| entry.incarnation).collect::<Vec<_>>()
+        };
+        let add = Change::Add { member: MemberId(3), address: None };
+        let known = |member: MemberId| (member != MemberId(1)).then(|| 100 + u64::from(member.0));
+        let learns = founding(3).after(&add).unwrap().naming(known);
+        assert_eq!(disks(&learns), [100, 0, 102, 0], "whom nobody has met stays without a name");
+        let votes = learns.promoted(203).unwrap().naming(|member| Some(300 + u64::from(member.0)));
+        assert_eq!(disks(&votes), [100, 301, 102, 203], "what is named stays");
+        let fewer = votes.after(&Change::Remove { member: MemberId(0) }).unwrap().naming(|_| None);
+        assert_eq!(disks(&fewer), [301, 102, 203], "it goes along in every change");
+        assert!(learns.is_alike(&founding(3).after(&add).unwrap()));
     }
 
     #[test]

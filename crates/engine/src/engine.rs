@@ -453,9 +453,7 @@ impl Engine {
             }
             if let Some(number) = self.founded_otherwise(&offer.configurations) {
                 let (peer, reason) = (offer.primary, Refusal::OtherConfiguration { number });
-                if self.refused.insert(peer, reason) != Some(reason) {
-                    self.core.event(Event::Refused { peer, reason });
-                }
+                self.refuse(peer, reason);
                 return;
             }
             // A primary that does not know yet that its newest configuration is committed comes for the members of its predecessor, too: who was told that it

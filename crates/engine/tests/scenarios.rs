@@ -35,6 +35,9 @@ scenarios! {
     r18_a_late_repeated_offer_lowers_no_mark
     r18_who_lacks_nothing_and_takes_anothers_log_by_a_word_is_not_damaged_by_it
     a_tenure_that_can_not_start_is_given_up
+    kind_55_who_is_first_met_later_is_named_by_a_later_change
+    kind_55_who_joined_later_refuses_another_disk_than_the_configuration_names
+    kind_55_where_another_disk_was_taken_before_one_was_named_neither_is_taken
     what_was_durable_in_a_line_given_up_is_not_told_of_the_next
     r14_a_cut_tells_that_replicated_was_revoked
     membership_the_heir_of_a_leaver_campaigns_though_it_knows_that_it_has_left

@@ -1,4 +1,4 @@
-//! Control connections, and who is at their other end: members with the incarnation that the superblock remembers, and no
+//! Control connections, and who is at their other end: members with the incarnation that the configuration names and the superblock remembers, and no
 //! second process of one folder.
 
 use alloc::collections::BTreeMap;
@@ -77,6 +77,18 @@ impl Links {
         guests.map(|(peer, link)| (*peer, link.identity)).collect()
     }
 
+    /// Takes down the links of those that are another disk than the configuration names by now, and says why: they came up before it did.
+    fn take_disowned(&mut self, core: &Core) -> Vec<(MemberId, Refusal)> {
+        let mut disowned = Vec::new();
+        for (peer, link) in self.links.iter_mut().filter(|(_, link)| link.state != LinkState::Down) {
+            if let Err(reason) = judge_disk(core, *peer, link.identity) {
+                link.state = LinkState::Down;
+                disowned.push((*peer, reason));
+            }
+        }
+        disowned
+    }
+
     fn down(&mut self, peer: MemberId) {
         if let Some(link) = self.links.get_mut(&peer) {
             link.state = LinkState::Down;
@@ -104,6 +116,17 @@ impl Links {
     }
 }
 
+/// Whether it is the disk that the configuration names under its number, if one does. What was met first counts beside that: where the two differ another disk was
+/// counted with under this number, and neither is taken.
+fn judge_disk(core: &Core, peer: MemberId, identity: Identity) -> Result<(), Refusal> {
+    let entries = core.configurations().filter_map(|configuration| configuration.member(peer));
+    let named = entries.map(|entry| entry.incarnation).filter(|named| *named != 0).last();
+    match named.filter(|named| *named != identity.incarnation) {
+        Some(known) => Err(Refusal::OtherIncarnation { known, found: identity.incarnation }),
+        None => Ok(()),
+    }
+}
+
 fn judge(
     core: &Core,
     links: &BTreeMap<MemberId, Link>,
@@ -113,12 +136,7 @@ fn judge(
     if peer == core.me() {
         return Err(Refusal::Myself);
     }
-    let entries = core.configurations().filter_map(|configuration| configuration.member(peer));
-    if let Some(known) = entries.map(|entry| entry.incarnation).filter(|known| *known != 0).last()
-        && known != identity.incarnation
-    {
-        return Err(Refusal::OtherIncarnation { known, found: identity.incarnation });
-    }
+    judge_disk(core, peer, identity)?;
     let Some(known) = core.state.peers.iter().find(|record| record.member == peer) else {
         return Ok(());
     };
@@ -139,12 +157,21 @@ impl Engine {
         match self.links.up(&mut self.core, peer, identity) {
             Ok(true) => self.link_ready(peer, false),
             Ok(false) => {}
-            Err(reason) => {
-                if self.refused.insert(peer, reason) != Some(reason) {
-                    self.core.event(Event::Refused { peer, reason });
-                }
-                // A clone must not take over the original's link.
-            }
+            // A clone must not take over the original's link.
+            Err(reason) => self.refuse(peer, reason),
+        }
+    }
+
+    pub(super) fn refuse(&mut self, peer: MemberId, reason: Refusal) {
+        if self.refused.insert(peer, reason) != Some(reason) {
+            self.core.event(Event::Refused { peer, reason });
+        }
+    }
+
+    /// A configuration came into force: who is another disk than it names under its number is listened to no more (kind 55).
+    pub(super) fn refuse_disowned(&mut self) {
+        for (peer, reason) in self.links.take_disowned(&self.core) {
+            self.refuse(peer, reason);
         }
     }
 

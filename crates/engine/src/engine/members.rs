@@ -92,6 +92,15 @@ impl Core {
         members.iter().map(|entry| entry.id).filter(|member| self.is_voter(*member)).collect()
     }
 
+    /// The same, where the disks of voters are named that no record has named yet and that this member knows: its own, and those that it has met (kind 55).
+    fn with_known_disks(&self, next: Configuration) -> Configuration {
+        let met = |member: MemberId| self.state.peers.iter().find(|record| record.member == member);
+        next.naming(|member| match member == self.me() {
+            true => Some(self.config.identity.incarnation),
+            false => met(member).map(|record| record.incarnation),
+        })
+    }
+
     /// A configuration record of the log. Known ones change nothing; whatever lies behind it was of a suffix that is gone.
     fn configuration_found(&mut self, found: ConfigurationRecord) {
         found.configuration.check();
@@ -196,7 +205,7 @@ impl Engine {
         if self.core.durable < start_end {
             return Err(ChangeError::TenureTooYoung);
         }
-        let next = newest.configuration.after(change)?;
+        let next = self.core.with_known_disks(newest.configuration.after(change)?);
         self.in_reach(&next)?;
         Ok(next)
     }
@@ -342,6 +351,7 @@ impl Engine {
         }
         self.core.event(Event::Configuration { configuration, committed });
         self.core.push(Command::Members(self.core.other_members()));
+        self.refuse_disowned();
         for (member, identity) in self.links.guests(&self.core) {
             self.peer_up(member, identity);
         }
@@ -402,6 +412,7 @@ impl Engine {
         let is_near = core.log.tail.0 - persisted.0 <= core.config.limits.batch_bytes;
         let Some(record) = core.state.peers.iter().find(|record| record.member == learner.id) else { return };
         let Some(next) = newest.configuration.promoted(record.incarnation) else { return };
+        let next = core.with_known_disks(next);
         if is_near && persisted >= core.durable && persisted >= newest.end && self.in_reach(&next).is_ok() {
             self.propose(next);
         }

@@ -4,7 +4,7 @@
 //!  group m0 m1 m2 [replicated] [quorums W/T]   the voters; this member is the first (`unknown`: it knows of none)
 //!  set notice_slots 2               a limit, or the size of segments, other than the default (before `open`)
 //!  open tail 4096 [promised E] [history E@L,E@L] [mark L|unknown] [trimmed L] [lost] [c1:m0,m1+m2@5000-5100 …]
-//!                                   the log's configurations, number, voters and who learns, with the places of their records;
+//!                                   the log's configurations, number, voters (`m1=101`: whose disk is named) and who learns, with the places of their records;
 //!                                   `sole c1:…`: that one is known to be committed, and none before it is known
 //!  include common/primary.txt       run that file's inputs, and do not show what comes out
 //!  @ 12ms                           time passes, timeouts are handled as they come

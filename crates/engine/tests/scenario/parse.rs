@@ -236,14 +236,19 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// A configuration as it is shown: `c2:m0,m1+m4-m1:2/1`, with what was not changed by it as founded.
+    /// A configuration as it is shown: `c2:m0=100,m1+m4-m1:2/1`, with what was not changed by it as founded.
     fn configuration(&self, text: &str) -> Configuration {
         let fail = || -> ! { self.fail("a configuration is c2:m0,m1+m4-m1:2/1") };
         let mut parts = text.split(':');
         let number = parts.next().and_then(|part| part.strip_prefix('c')?.parse::<u64>().ok());
         let (Some(number), Some(members)) = (number, parts.next()) else { fail() };
         let (voters, learner) = members.split_once('+').map_or((members, None), |(v, l)| (v, Some(l)));
-        let voters = voters.split(',').filter_map(Words::parse_member);
+        let named = |word: &str| -> Option<(MemberId, u64)> {
+            let (member, disk) = word.split_once('=').unwrap_or((word, "0"));
+            Some((Words::parse_member(member)?, disk.parse().ok()?))
+        };
+        let named: Vec<(MemberId, u64)> = voters.split(',').filter_map(named).collect();
+        let voters = named.iter().map(|(voter, _)| *voter);
         let sizes = parts.next().and_then(|part| part.split_once('/')).and_then(|(write, takeover)| {
             Some(Quorums::Sizes { write: write.parse().ok()?, takeover: takeover.parse().ok()? })
         });
@@ -263,7 +268,7 @@ impl<'a> Words<'a> {
             };
             configuration = configuration.after(&change).unwrap_or_else(|_| fail());
         }
-        configuration
+        configuration.naming(|member| named.iter().find(|(voter, _)| *voter == member).map(|(_, disk)| *disk))
     }
 
     /// A configuration and its record's place: `c1:m0,m1@5000-5100`.

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use windlass_engine::{
-    Command, Configuration, ConfigurationRecord, DurableState, Event, LsnRange, Mark, Message, Quorums,
-    Session, Standing, Token,
+    Command, Configuration, ConfigurationRecord, DurableState, Event, LsnRange, Mark, MemberEntry, Message,
+    Quorums, Session, Standing, Token,
 };
 use windlass_log::EpochHistory;
 
@@ -50,9 +50,14 @@ impl std::fmt::Display for Shown<&DurableState> {
     }
 }
 
-/// A configuration: its number, its voters, who learns, the sizes of its quorums.
+/// A configuration: its number, its voters and which disks of theirs it names, who learns, the sizes of its quorums.
 fn configuration(configuration: &Configuration) -> String {
-    let voters = configuration.voters().map(|voter| voter.to_string()).collect::<Vec<_>>().join(",");
+    let voters = configuration.members().iter().filter(|entry| entry.standing == Standing::Voter);
+    let voter = |entry: &MemberEntry| match entry.incarnation {
+        0 => entry.id.to_string(),
+        incarnation => format!("{}={incarnation}", entry.id),
+    };
+    let voters = voters.map(voter).collect::<Vec<_>>().join(",");
     let mut text = format!("c{}:{voters}", configuration.number());
     if let Some(learner) = configuration.learner() {
         match learner.standing {
@@ -145,14 +150,7 @@ pub fn command(command: &Command) -> String {
         Command::GrantRead { peer, session: s, range: r } => {
             format!("grant_read {peer} {} {}", session(*s), range(*r))
         }
-        Command::AppendConfiguration(c) => {
-            let mut text = format!("append {}", configuration(c));
-            // Those whose disk is named.
-            for entry in c.members().iter().filter(|entry| entry.incarnation != 0) {
-                write!(text, " {}:{}", entry.id, entry.incarnation).unwrap();
-            }
-            text
-        }
+        Command::AppendConfiguration(c) => format!("append {}", configuration(c)),
         Command::Members(members) => {
             let members = members.iter().map(|entry| entry.id.to_string()).collect::<Vec<_>>();
             format!("members {}", members.join(","))

@@ -87,8 +87,9 @@ impl Oracle {
     }
 }
 
-/// Whether one change makes the second of the first.
+/// Whether one change makes the second of the first. It names the disks that the first names, and may name those of voters whose disk nobody has named yet (kind 55).
 fn follows(before: &Configuration, after: &Configuration) -> bool {
+    let named = |next: Configuration| next.naming(|voter| after.member(voter).map(|entry| entry.incarnation));
     let removed = before.members().iter().map(|entry| Change::Remove { member: entry.id });
     let learner = after.learner().map(|entry| match entry.standing {
         Standing::Learner { replaces: Some(old) } => {
@@ -102,12 +103,12 @@ fn follows(before: &Configuration, after: &Configuration) -> bool {
     let is_change = removed
         .chain(learner)
         .chain([sizes])
-        .any(|change| before.after(&change).is_ok_and(|next| next == *after));
+        .any(|change| before.after(&change).is_ok_and(|next| named(next) == *after));
     let promoted = before
         .learner()
         .and_then(|learner| after.member(learner.id))
         .and_then(|entry| before.promoted(entry.incarnation));
-    is_change || promoted.is_some_and(|next| next == *after)
+    is_change || promoted.is_some_and(|next| named(next) == *after)
 }
 
 #[cfg(test)]
@@ -137,6 +138,24 @@ mod tests {
             }
         }
         assert!(!follows(&founding, &founding));
+    }
+
+    #[test]
+    fn kind_55_a_change_may_name_disks_and_takes_no_name_back() {
+        let founding = Configuration::founding([0, 1, 2].map(MemberId));
+        let add = Change::Add { member: MemberId(3), address: None };
+        let named = |configuration: Configuration, from: u64| {
+            configuration.naming(|member| (member != MemberId(2)).then(|| from + u64::from(member.0)))
+        };
+        let learns = named(founding.after(&add).unwrap(), 100);
+        assert!(follows(&founding, &learns));
+        let votes = learns.promoted(103).unwrap();
+        assert!(follows(&learns, &votes));
+        assert!(follows(&learns, &votes.clone().naming(|_| Some(102))), "who is met later");
+        let other = named(founding.after(&add).unwrap(), 200);
+        assert!(follows(&founding, &other) && !follows(&other, &votes), "another disk under its number");
+        let unnamed = founding.after(&add).unwrap();
+        assert!(!follows(&learns, &unnamed.promoted(103).unwrap()), "none any more");
     }
 
     #[test]

@@ -97,7 +97,7 @@ pub(super) struct Member {
     /// The superblock was not being written when it died: both copies are whole.
     pub(super) has_whole_superblock: bool,
     boot: u64,
-    incarnation: u64,
+    pub(super) incarnation: u64,
     offset_ns: u64,
     drift: i64,
 }

@@ -218,6 +218,13 @@ impl World {
         if !votes {
             self.check(crate::oracle::violated("configurations", what));
         }
+        // Kind 55: a quorum has the record that names its disk, and keeps any other one out.
+        let own = self.members[at].incarnation;
+        let named = self.group.newest().member(id).map(|entry| entry.incarnation);
+        if let Some(named) = named.filter(|named| *named != 0 && *named != own) {
+            let what = format!("member {at} leads with the disk {own:x}, and the group has named {named:x}");
+            self.check(crate::oracle::violated("configurations", what));
+        }
     }
 
     /// Over whom an append was counted that this member calls durable: by its newest configuration once that is committed, else by the one before, and by both
@@ -357,8 +364,8 @@ impl World {
         self.plan(0, What::Open { member: at });
     }
 
-    /// A member whose disk was emptied leads those that have never met its old one, and whoever has keeps it out and so can't follow. That is told at both, and an
-    /// operator does what the line says: the folder goes.
+    /// A member whose disk was emptied leads those that have never met its old one, which no record names either, and whoever has met it keeps it out and so can't
+    /// follow. That is told at both, and an operator does what the line says: the folder goes.
     pub(crate) fn stop_who_is_kept_out(&mut self) {
         let leads = |at: &usize| self.members[*at].is_emptied;
         let Some(leader) = self.leaders().into_iter().find(leads) else { return };

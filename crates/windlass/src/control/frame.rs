@@ -43,12 +43,13 @@ pub enum Purpose {
 /// Why a member keeps another one out, told to the one that is kept out: it would otherwise wait, and its own lines not say for what.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 pub enum Exclusion {
-    /// The folder was made anew: who comes back with an empty disk has lost what it promised and acknowledged.
+    /// The folder was made anew: who comes back with an empty disk has lost what it promised and acknowledged. Or the peer has taken one that was made anew, and has
+    /// counted with that.
     #[error(
-        "this member's folder was made anew (incarnation {found:016x}, the group knows {known:016x}): put its old folder back, or have a new member take its place, with a number and a folder of its own (`windlass group replace`)"
+        "this member's folder was made anew, or another one was taken in its place (incarnation {found:016x}, known is {known:016x}): have a new member take its place, with a number and a folder of its own (`windlass group replace`), or, if all other members keep this one out, put its old folder back"
     )]
     OtherDisk {
-        /// What the group has met.
+        /// What the peer has met, or its configuration names.
         known: u64,
         /// This folder's.
         found: u64,

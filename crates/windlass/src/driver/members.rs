@@ -103,7 +103,8 @@ where
     pub(super) fn settle_change(&mut self) {
         let Some(waiting) = &self.waiting else { return };
         let (newest, committed) = (self.engine.configuration(), self.engine.is_configuration_committed());
-        if *newest == waiting.next && committed {
+        // But for the disks that it names: a voter may have been met since it was asked for.
+        if newest.is_alike(&waiting.next) && committed {
             let next = newest.clone();
             return self.answer_change(Ok(next));
         }

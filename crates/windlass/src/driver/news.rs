@@ -505,9 +505,9 @@ mod tests {
         let lines = one.lines();
         let said = |by: &str, verb: &str| {
             format!(
-                "{by} {verb} this member out: this member's folder was made anew (incarnation 000000000000000b, the group knows \
-                 000000000000000a): put its old folder back, or have a new member take its place, with a number and a folder of its own \
-                 (`windlass group replace`)"
+                "{by} {verb} this member out: this member's folder was made anew, or another one was taken in its place (incarnation \
+                 000000000000000b, known is 000000000000000a): have a new member take its place, with a number and a folder of its own \
+                 (`windlass group replace`), or, if all other members keep this one out, put its old folder back"
             )
         };
         assert_eq!(lines[..2], [said("m2", "keeps"), said("m3", "keeps")]);
