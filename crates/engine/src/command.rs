@@ -271,12 +271,27 @@ pub enum Event {
         /// How it stands.
         status: PeerStatus,
     },
+    /// As backup: by an operator's word, which has accepted a loss, the group has gone on without records that this member had released. The application here was told
+    /// that they are durable, and has kept what follows from them; they are in nobody's log any more, and other records may be in their places. Whatever was done with
+    /// them outside has to be set right by hand. What the application holds is to be replaced by a checkpoint of the primary's line: [`Event::SnapshotNeeded`] follows,
+    /// and says how far that has to reach. (If no operator has given such a word, stop this member and compare the members' logs.)
+    ReleasedGivenUp {
+        /// The primary.
+        primary: MemberId,
+        /// Up to where this member had released its log.
+        released: Lsn,
+        /// The epoch of the last byte below in the primary's log.
+        expected: Epoch,
+        /// In the log that was released here.
+        found: Epoch,
+    },
     /// As backup: the primary has released what this member lacks. Install a checkpoint and answer with
     /// [`crate::Input::SnapshotInstalled`].
     SnapshotNeeded {
         /// The primary.
         primary: MemberId,
-        /// The primary's trim point: the checkpoint must reach at least here.
+        /// The checkpoint must reach at least here: the primary's trim point, or, behind an [`Event::ReleasedGivenUp`], beyond what this member has shown as durable
+        /// (8 bytes behind, which need not be a record's end).
         from: Lsn,
         /// The epoch of the last byte below, in the primary's log.
         epoch: Epoch,
@@ -616,8 +631,12 @@ pub enum StopReason {
     /// A flush failed: nothing can be acknowledged any more.
     #[error("a flush failed; nothing is acknowledged until the folder is opened again")]
     FlushFailed,
-    /// A primary asks for a cut below what is known to be committed: some member has broken the protocol.
-    #[error("a cut at {at} was asked for, but {durable} is known to be durable: compare the members' logs")]
+    /// A primary asks for a cut below what is known to be committed: an operator's word has given that up, or some member has broken the protocol. The process has told
+    /// its readers of what is to be cut; once the folder is opened again the member follows.
+    #[error(
+        "the primary's log is another one from {at} on, and this process has shown its readers what is durable here up to {durable}: if an operator has accepted that loss, \
+         open the folder again (start the member again), and it follows; if nobody has, compare the members' logs first"
+    )]
     Contradiction {
         /// Where the histories part.
         at: Lsn,

@@ -31,7 +31,8 @@ scenarios! {
     r18_a_damaged_member_that_follows_a_primary_that_is_gone_takes_a_word
     r18_what_was_shown_and_lost_to_damage_stops_whom_a_word_leads_elsewhere
     r18_what_was_shown_stops_whom_a_word_leads_that_has_trimmed_beyond
-    r18_what_was_released_and_given_up_is_behind_once_the_new_line_is_trimmed_beyond
+    r18_what_was_released_and_given_up_is_told_and_behind_with_a_checkpoint_beyond
+    r18_what_was_released_and_shown_since_the_opening_stops_whom_a_word_leads_elsewhere
     r18_a_late_repeated_offer_lowers_no_mark
     r18_who_lacks_nothing_and_takes_anothers_log_by_a_word_is_not_damaged_by_it
     a_tenure_that_can_not_start_is_given_up

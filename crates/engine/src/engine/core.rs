@@ -32,6 +32,8 @@ pub(super) struct Core {
     /// The newest commit watermarks published here.
     pub(super) replicated: Lsn,
     pub(super) durable: Lsn,
+    /// Where `durable` stood when this process opened the log: its readers were shown what lies beyond, and nothing else.
+    opened_durable: Lsn,
     /// The highest `durable` heard of, not clamped to what this member holds.
     pub(super) durable_known: Lsn,
     /// The highest epoch seen anywhere: a candidate asks for more.
@@ -70,6 +72,17 @@ pub(super) struct LocalLog {
     pub(super) flush: Option<(Token, Lsn)>,
     /// Since when there is something unflushed.
     pub(super) unpersisted_since: Option<u64>,
+}
+
+/// What this log has released is of one epoch here and of another in the log that is to be followed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct GivenUp {
+    /// The own trim point.
+    pub(super) released: Lsn,
+    /// The epoch of the byte below in the other log.
+    pub(super) expected: Epoch,
+    /// In this one.
+    pub(super) found: Epoch,
 }
 
 /// How this member's log becomes a prefix of another one.
@@ -117,6 +130,7 @@ impl Core {
             },
             replicated: state.trimmed,
             durable: state.trimmed,
+            opened_durable: state.trimmed,
             durable_known: state.trimmed,
             epoch_seen: state.promised,
             witnessed: BTreeMap::new(),
@@ -390,8 +404,9 @@ impl Core {
         let from = self.state.trimmed.max(trimmed);
         let is_one_line = epoch_before(own, from) == epoch_before(history, from);
         // What this process has shown its readers is in every line but one that an operator's word has chosen, also where damage has taken it here, or the other log has
-        // released it. Such a line is not followed by who would go on showing it up to where the old one was durable.
-        if self.durable >= from {
+        // released it. Such a line is not followed by who would go on showing it up to where the old one was durable. A process that has shown nothing since it was opened has
+        // nothing to go on with: its application is told what it holds (`released_and_given_up`), and has that replaced.
+        if self.durable >= from && self.durable > self.opened_durable {
             let shown = self.durable.max(self.log.tail);
             let parts = if is_one_line { divergence(own, shown, history, tail, from) } else { from };
             if !is_one_line || parts < self.durable {
@@ -426,6 +441,15 @@ impl Core {
         }
     }
 
+    /// Whether what this log has released is not in the log of this history, which an operator's word has chosen: the epochs of the byte below the own trim point, here
+    /// and there. `None` also where the other history does not reach down to it.
+    pub(super) fn released_and_given_up(&self, history: &EpochHistory) -> Option<GivenUp> {
+        let released = self.state.trimmed;
+        let (found, expected) =
+            (epoch_before(&self.state.history, released), epoch_before(history, released));
+        (expected != Epoch::NONE && found != expected).then_some(GivenUp { released, expected, found })
+    }
+
     /// Takes a planned history, so that the next command that saves the state carries it. Returns that command's token.
     pub(super) fn adopt(&mut self, at: Lsn, history: EpochHistory, mark: Persisted) -> Token {
         assert!(self.log.flush.is_none(), "a cut under a flush in flight");
@@ -457,6 +481,11 @@ impl Core {
             let parts = divergence(&self.state.history, self.durable_known, history, tail, from);
             self.durable_known = self.durable_known.min(parts.max(from));
         }
+    }
+
+    /// The log goes on in a line that parts from this one below what is released here: nothing known of this one is required of any choice any more.
+    pub(super) fn give_up_durable_known(&mut self) {
+        self.durable_known = Lsn(0);
     }
 
     /// What this member lacks of what it may have acknowledged is given up, by an operator's word. Whether there was something: then its log is to be cut

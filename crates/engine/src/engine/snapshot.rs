@@ -29,7 +29,7 @@ pub struct SnapshotNeed {
     pub primary: MemberId,
     /// The session in which it offered the rest.
     pub session: Session,
-    /// The primary's trim point: the checkpoint must reach at least here.
+    /// The checkpoint must reach at least here ([`Event::SnapshotNeeded`]).
     pub from: Lsn,
     /// The primary's tail at that time.
     pub tail: Lsn,

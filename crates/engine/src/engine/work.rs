@@ -12,13 +12,13 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use windlass_log::{Epoch, EpochHistory, Lsn, MemberId};
+use windlass_log::{Epoch, EpochHistory, Lsn, MemberId, RECORD_ALIGN};
 
 use super::Engine;
 use super::backup::Following;
-use super::core::Adoption;
+use super::core::{Adoption, GivenUp};
 use super::takeover::Accepted;
-use crate::{Command, ConfigurationRecord, Message, Session, StopReason, Token};
+use crate::{Command, ConfigurationRecord, Event, Message, Session, StopReason, Token};
 
 #[cfg_attr(feature = "explore", derive(Clone))]
 #[derive(Debug)]
@@ -325,12 +325,21 @@ impl Engine {
         }
     }
 
-    fn need_snapshot(&mut self, offer: Offer) {
+    fn need_snapshot(&mut self, mut offer: Offer) {
+        let given_up = self.core.released_and_given_up(&offer.history);
+        if given_up.is_some() {
+            // No log begins below what was released here, and where that ended nobody goes on as if nothing had happened: the checkpoint reaches beyond.
+            offer.trimmed = offer.trimmed.max(Lsn(self.core.durable.0 + RECORD_ALIGN));
+            self.core.give_up_durable_known();
+        }
         let (primary, session, from) = (offer.primary, offer.session, offer.trimmed);
         let is_new = self.snapshot.as_ref().is_none_or(|known| known.session.epoch != session.epoch);
         // The newer offer that was asked for is not news before the checkpoint has been held against it.
         let is_judged_next = self.asked_for_newer && self.installed.is_some();
         if is_new && !is_judged_next {
+            if let Some(GivenUp { released, expected, found }) = given_up {
+                self.core.event(Event::ReleasedGivenUp { primary, released, expected, found });
+            }
             self.core.event(offer.snapshot_needed());
         }
         self.snapshot = Some(offer);

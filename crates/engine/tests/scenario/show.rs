@@ -164,6 +164,9 @@ fn event(event: &Event) -> String {
         Event::Role { role, epoch } => format!("role {role:?} {epoch}"),
         Event::Stopped { reason } => format!("stopped: {reason}"),
         Event::Peer { peer, status } => format!("peer {peer} {status:?}"),
+        Event::ReleasedGivenUp { primary, released, expected, found } => {
+            format!("released and given up below {released}: {found}, {expected} primary {primary}")
+        }
         Event::SnapshotNeeded { primary, from, .. } => {
             format!("snapshot needed from {from} primary {primary}")
         }

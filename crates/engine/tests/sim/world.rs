@@ -963,6 +963,11 @@ impl World {
                 self.schedule_own(MS, at, What::Input(Input::SnapshotComing { at: from }));
                 self.schedule_own(5 * MS, at, What::Input(Input::SnapshotInstalled { at: from, epoch }));
             }
+            Event::ReleasedGivenUp { released, expected, found, .. } => {
+                panic!(
+                    "m{at} had released {released} of {found}, which is {expected}, and nobody gave a word"
+                )
+            }
             Event::SnapshotOtherLine { at: end, expected, found, .. } => {
                 panic!("m{at} refuses its primary's checkpoint at {end}: {found} instead of {expected}")
             }

@@ -98,7 +98,7 @@ pub(crate) fn goes_on(world: &mut World, excess: Excess) {
     world.all_come_back();
     let until = world.now + BUSY_AFTER;
     world.run(until);
-    // Who has released more than what the word has left begins again at a checkpoint, once the new line is trimmed beyond.
+    // Who has released more than what the word has left begins again at a checkpoint, once the new line has come so far, or is trimmed beyond.
     let until = world.now + GOES_ON;
     while world.violation.is_none() && world.is_released_beyond() && world.now < until {
         world.goes_on_by_word(excess);

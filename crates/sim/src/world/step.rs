@@ -7,7 +7,7 @@ use windlass::control::Frame;
 use windlass::driver::DriverEvent;
 use windlass::engine::{Event, Message, Role, StopReason};
 use windlass::{Epoch, Lsn, MemberId, Outcome};
-use windlass_log::RecordKind;
+use windlass_log::{RECORD_ALIGN, RecordKind};
 use windlass_store::Read;
 
 use super::phase::Phase;
@@ -189,6 +189,15 @@ impl World {
                 self.stuck(at, &reason);
                 self.stopped(at);
             }
+            Event::ReleasedGivenUp { released, expected, found, .. } => {
+                self.say(format_args!("m{at} had released up to {released} of {found}, which is {expected}"));
+                if self.coverage.count(Mark::WordCarriedOut) == 0 {
+                    let what = format!(
+                        "m{at} had released up to {released} of {found}, the group goes on in {expected}, and nobody gave a word"
+                    );
+                    self.check(crate::oracle::violated("no loss", what));
+                }
+            }
             Event::SnapshotNeeded { from, epoch, .. } => {
                 self.say(format_args!("m{at} needs a snapshot at {from}"));
                 let life = self.members[at].life;
@@ -258,15 +267,45 @@ impl World {
     }
 
     pub(super) fn snapshot_installed(&mut self, at: usize, life: u64, lsn: Lsn, epoch: Epoch) {
-        let member = &mut self.members[at];
-        if member.life != life {
+        if self.members[at].life != life {
             return;
         }
-        if let Some(driver) = &mut member.driver {
+        let Some(driver) = &self.members[at].driver else { return };
+        let (mut lsn, mut epoch) = (lsn, epoch);
+        if lsn.0 == driver.store().trimmed().0 + RECORD_ALIGN {
+            // Beyond what it had released in a line that was given up: that need not be a record's end in the line of now.
+            let is_needed = driver.snapshot_need().is_some();
+            match self.checkpoint_beyond(lsn) {
+                Some(found) => (lsn, epoch) = found,
+                None if is_needed => {
+                    return self.plan(20 * MS, What::Snapshot { member: at, life, at: lsn, epoch });
+                }
+                None => return,
+            }
+        }
+        if let Some(driver) = &mut self.members[at].driver {
             driver.ask(windlass::engine::Input::SnapshotInstalled { at: lsn, epoch });
             self.mark(Mark::Snapshot);
             self.wake(at);
         }
+    }
+
+    /// The first place from `from` on where an application that follows who leads could have a checkpoint, and the epoch of the byte below; none as long as nothing durable
+    /// reaches as far.
+    fn checkpoint_beyond(&self, from: Lsn) -> Option<(Lsn, Epoch)> {
+        let driver = self.members[*self.leaders().first()?].driver.as_ref()?;
+        let (trimmed, durable) = (driver.store().trimmed(), driver.published());
+        if trimmed >= from {
+            let epoch = driver.store().superblock().history.epoch_at(Lsn(trimmed.0 - 1));
+            return Some((trimmed, epoch.unwrap_or(Epoch::NONE)));
+        }
+        let mut reader = driver.store().reader(trimmed);
+        while let Ok(Read::Record(record)) = reader.next(durable) {
+            if record.end >= from {
+                return Some((record.end, record.header.epoch));
+            }
+        }
+        None
     }
 
     /// A tenure begins: its log holds everything that was acknowledged before.

@@ -276,6 +276,7 @@ where
                 self.tell(Event::ChangeRefused { change, reason });
             }
             event @ (Event::NotAMember { .. }
+            | Event::ReleasedGivenUp { .. }
             | Event::SnapshotNeeded { .. }
             | Event::SnapshotOtherLine { .. }
             | Event::HandoverFailed { .. }

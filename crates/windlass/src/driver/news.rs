@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use slog::{Logger, debug, info, warn};
+use slog::{Logger, debug, error, info, warn};
 use windlass_engine::{Config, Configuration, Event, PeerStatus, Role, Status, Undecided};
 use windlass_log::{Epoch, Lsn, MemberId};
 
@@ -330,10 +330,22 @@ pub(super) fn event(logger: &Logger, event: &Event) {
                 "{} can't follow: what it lacks is trimmed; it needs a checkpoint of the application", peer
             );
         }
+        Event::ReleasedGivenUp { primary, released, expected, found } => {
+            error!(
+                logger,
+                "records that the application here holds were given up: by an operator's word the group has gone on without some that this member had released; the byte \
+                 below LSN {} is of epoch {} here and of {} at the primary {}. What the application holds has to be replaced by a checkpoint of another member's, and what was \
+                 done with these records outside to be set right by hand. If no operator has accepted a loss, stop this member and compare the members' logs",
+                released,
+                found,
+                expected,
+                primary
+            );
+        }
         Event::SnapshotNeeded { primary, from, .. } => {
             warn!(
                 logger,
-                "the primary {} has trimmed what this member lacks: a checkpoint that reaches at least {} is needed",
+                "the primary {} has no log that this member's could go on with: a checkpoint of the application that reaches at least LSN {} is needed",
                 primary,
                 from
             );
@@ -519,6 +531,19 @@ mod tests {
         [2, 3].map(MemberId).into_iter().for_each(|peer| one.news.up(peer));
         one.wait(61_000);
         assert!(one.lines().iter().all(|line| !line.contains("keeps")));
+    }
+
+    #[test]
+    fn who_had_released_what_a_word_gave_up_is_told_of_it_as_an_error_r_18() {
+        let one = Fixture::new();
+        let (expected, found) = (Epoch::new(3, MemberId(2)), Epoch::new(1, MemberId(1)));
+        let given_up = Event::ReleasedGivenUp { primary: MemberId(2), released: Lsn(8000), expected, found };
+        event(&one.logger, &given_up);
+        event(&one.logger, &Event::SnapshotNeeded { primary: MemberId(2), from: Lsn(8008), epoch: expected });
+        let errors = one.lines.take(slog::Level::Error);
+        assert_eq!(errors.len(), 1, "{errors:?}");
+        let said = format!("below LSN 8000 is of epoch {found} here and of {expected} at the primary m2.");
+        assert!(errors[0].contains(&said), "{errors:?}");
     }
 
     #[test]
