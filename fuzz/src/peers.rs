@@ -393,7 +393,7 @@ impl Member {
         let is_good = event.choice % 8 != 7;
         match command {
             Command::Flush { token, to } => self.tell(Happened::Flushed { token, persisted: Persisted(to) }),
-            Command::Parse { token, to, .. } => {
+            Command::Parse { token, to } => {
                 self.receive(token, to, event, |token, valid_tail| Happened::Parsed { token, valid_tail });
             }
             Command::Fetch { token, range, .. } if is_good => {

@@ -197,10 +197,8 @@ pub enum Command {
     Parse {
         /// To answer with.
         token: Token,
-        /// Where to stop.
+        /// Where to stop: the primary has sent all below.
         to: Lsn,
-        /// Whether the primary has sent all of it. Else it is what lies in place from before, behind damage: where that ends is what is asked.
-        sent: bool,
     },
     /// Write the acknowledgement slot at the primary. At most one is unanswered at any time. Answer:
     /// [`crate::Input::AcknowledgeDone`].

@@ -92,7 +92,8 @@ pub enum Input {
         at: Lsn,
     },
     /// Behind damage that the opening or [`Input::Damaged`] told of, whole records of this log's history lie from here on, on the
-    /// medium: once the primary has filled up what is before them they are taken as they are, in place of being sent again.
+    /// medium: once the primary has filled up what is before them they are taken as they are, in place of being sent again, by the scan of the next
+    /// [`crate::Command::Revoke`], under which nobody can write them any more.
     WholeBehind {
         /// A record's start behind the damage.
         from: Lsn,

@@ -151,7 +151,7 @@ scenarios! {
     r18_a_damaged_member_neither_leads_nor_counts
     r18_a_valid_log_is_not_taken_for_an_acknowledgement
     r18_what_is_whole_behind_damage_is_not_sent_again
-    r18_what_is_whole_behind_damage_is_looked_at_in_growing_steps
+    r18_what_is_whole_behind_damage_is_worth_a_session_where_it_is_more_than_a_batch
     r18_two_damaged_members_that_know_their_marks_count
     r18_what_is_adopted_lowers_a_known_mark
     r18_where_all_are_damaged_they_say_so

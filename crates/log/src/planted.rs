@@ -86,6 +86,8 @@ bugs! {
     ReusedKey = "reused window key";
     /// An operator's word is taken whoever leads, and whatever was shown.
     WordUnchecked = "word taken unchecked";
+    /// What is whole behind damage counts while the session that filled the damage may still write there.
+    BehindOpen = "taken behind damage, windows open";
     /// A flush that failed is tried again, and then counts.
     FlushRetried = "failed flush retried";
 }

@@ -59,6 +59,8 @@ marks! {
     KeysWrapped = "fabric: keys wrapped";
     /// A packet landed elsewhere.
     Misplaced = "fabric: misplaced";
+    /// A packet landed elsewhere at a damaged member, over what may have been whole behind the damage.
+    MisplacedBehind = "fabric: misplaced behind damage";
     /// A window refused a write: fencing at work.
     AccessRefused = "fabric: access refused";
     // ---- control plane

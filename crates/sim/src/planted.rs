@@ -47,6 +47,7 @@ const KNOWN: &[(Bug, RangeInclusive<u64>)] = &[
     (Bug::SkippedDrain, 245..=255),
     (Bug::UncheckedAcknowledgement, EARLY),
     (Bug::ReusedKey, EARLY),
+    (Bug::BehindOpen, EARLY),
     (Bug::FlushRetried, EARLY),
     (Bug::WordUnchecked, EARLY),
 ];

@@ -238,7 +238,7 @@ impl Setting {
         });
         let devices = devices.collect();
         let replicated_allowed = random.percent(50);
-        let limits = Limits {
+        let mut limits = Limits {
             batch_bytes: pick(&mut random, &[4096, 5000, 64 << 10]),
             batches_in_flight: pick(&mut random, &[1, 1, 3]),
             stream_bytes: if seed.is_multiple_of(2) { 2 << 10 } else { 64 << 10 },
@@ -289,6 +289,12 @@ impl Setting {
         if seed.is_multiple_of(8) {
             // Windows are taken back while long messages are under way.
             process.push((Strike::Promote, 25));
+        }
+        if seed % 16 == 5 && !replicated_allowed {
+            // Packets are misplaced while damage is filled, over what is whole behind it: drawn by nothing, too.
+            fabric.misplaced = 50_000;
+            process.extend([(Strike::Rot, 15), (Strike::RotWhileDown, 10)]);
+            limits.batch_bytes = 4096;
         }
         // Most runs are short, so that there can be many of them; what takes long to build up has the others.
         let faulty_ns = match random.range(0, 100) {

@@ -52,3 +52,23 @@ fn a_member_that_lost_bytes_it_had_acknowledged_is_filled_up_and_trusted_again_r
     group.wait_durable(end);
     assert_eq!(read_all(group.node(hurt)), (0..400).map(payload).collect::<Vec<_>>());
 }
+
+/// What is whole behind damage is looked at a piece at a time, once the session that filled the damage is over, and not sent again: what that session may write is three segments.
+#[test]
+fn much_that_is_whole_behind_damage_is_taken_as_it_is_r18() {
+    let mut group = Group::start_with(3, |options| options.backup_retention_bytes(64 << 20));
+    let (first, log) = group.primary();
+    let long = |number: u64| vec![u8::try_from(number % 251).unwrap(); 100_000];
+    let end = append_all(&log, (0..120).map(long), Level::Durable);
+    group.wait_durable(end);
+    let hurt = (first + 1) % 3;
+    group.kill(hurt);
+    std::fs::remove_file(group.folder_of(hurt).join("0000000000100000.segment")).unwrap();
+    let before = group.node(first).metrics().group.batch_bytes.sum;
+    group.open(hurt);
+    wait_trusted(&group, hurt);
+    group.wait_durable(end);
+    let again = group.node(first).metrics().group.batch_bytes.sum - before;
+    assert!(again > 0 && again < 4 << 20, "{again} bytes sent again");
+    assert_eq!(read_all(group.node(hurt)), (0..120).map(long).collect::<Vec<_>>());
+}

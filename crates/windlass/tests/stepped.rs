@@ -176,6 +176,7 @@ struct Member {
 
 struct Sim {
     replicated_allowed: bool,
+    batch_bytes: u64,
     random: Random,
     clock: TestClock,
     world: World,
@@ -224,6 +225,10 @@ impl Sim {
 
     /// Where `Replicated` is allowed members flush soon, whatever is wanted.
     fn over_with(seed: u64, world: World, replicated_allowed: bool) -> Sim {
+        Sim::in_batches(seed, world, replicated_allowed, Limits::default().batch_bytes)
+    }
+
+    fn in_batches(seed: u64, world: World, replicated_allowed: bool, batch_bytes: u64) -> Sim {
         let members = (0..MEMBERS)
             .map(|at| {
                 let disk = TestDisk::new();
@@ -251,6 +256,7 @@ impl Sim {
             .collect();
         let mut sim = Sim {
             replicated_allowed,
+            batch_bytes,
             random: Random(seed),
             clock: TestClock::default(),
             world,
@@ -283,7 +289,8 @@ impl Sim {
             opening: superblock.generation,
             nonce: self.openings,
         };
-        let mut limits = Limits { retention_bytes: 16 * SEGMENT_BYTES, ..Limits::default() };
+        let batch_bytes = self.batch_bytes;
+        let mut limits = Limits { batch_bytes, retention_bytes: 16 * SEGMENT_BYTES, ..Limits::default() };
         if self.replicated_allowed {
             limits.flush_lag_bytes = 4096;
         }
@@ -806,7 +813,10 @@ fn led(seed: u64) -> (Sim, usize) {
 }
 
 fn led_over(seed: u64, world: World) -> (Sim, usize) {
-    let mut sim = Sim::over(seed, world);
+    led_in(Sim::over(seed, world))
+}
+
+fn led_in(mut sim: Sim) -> (Sim, usize) {
     sim.until("a primary", |sim| sim.primary().is_some());
     sim.until("acknowledgements", |sim| sim.acknowledged.len() > 5);
     let at = sim.primary().unwrap();

@@ -8,9 +8,6 @@ use super::Engine;
 use super::work::{Offer, Request};
 use crate::{Acknowledgement, Command, Heartbeat, Message, Notice, Persisted, Session, Token};
 
-/// How much of what lies whole behind damage is looked at in one go, at first: the pump does nothing else meanwhile.
-const BEHIND_BYTES: u64 = 4 << 20;
-
 /// The primary that holds this member's windows.
 #[cfg_attr(feature = "explore", derive(Clone))]
 #[derive(Debug)]
@@ -22,11 +19,6 @@ pub(super) struct Following {
     /// Up to where arrived bytes were looked at.
     looked: Lsn,
     parse: Option<(Token, Lsn)>,
-    /// Whether that one looks at what lies behind damage, in place from before.
-    parse_is_behind: bool,
-    /// How much of that is looked at in one go, and where it began.
-    behind_bytes: u64,
-    behind_from: Option<Lsn>,
     /// Since when bytes that arrived do not parse.
     behind_since: Option<u64>,
     pub(super) wanted: Lsn,
@@ -58,9 +50,6 @@ impl Following {
             arrived: tail,
             looked: tail,
             parse: None,
-            parse_is_behind: false,
-            behind_bytes: BEHIND_BYTES,
-            behind_from: None,
             behind_since: None,
             wanted: Lsn(0),
             consumed: 0,
@@ -167,12 +156,7 @@ impl Engine {
         let Some(following) = &mut self.following else { return };
         let Some((_, to)) = following.parse.filter(|(expected, _)| *expected == token) else { return };
         following.parse = None;
-        let is_behind = core::mem::take(&mut following.parse_is_behind);
-        if is_behind {
-            following.looked = following.looked.max(valid_tail);
-        } else {
-            following.looked = to;
-        }
+        following.looked = to;
         if valid_tail > tail {
             if geometry.segment_of(valid_tail) > geometry.segment_of(tail) {
                 following.word_to = to;
@@ -183,32 +167,29 @@ impl Engine {
         if self.core.log.tail < following.arrived {
             following.behind_since = following.behind_since.or(Some(now));
         }
-        if is_behind {
-            self.looked_behind(valid_tail > tail);
-        }
     }
 
-    /// What lies behind damage was looked at: go on, or, where it ends, have the primary go on from there.
-    fn looked_behind(&mut self, got_on: bool) {
-        let segment_bytes = self.core.config.geometry.segment_bytes();
-        let tail = self.core.log.tail;
-        let Some(following) = &mut self.following else { return };
-        if got_on {
+    /// The log has been filled up to whole records behind damage. What comes over them in this session is looked at when the notice says so, as ever; they
+    /// are taken as they are only where nobody can write any more: by the scan between the end of this session and the windows of the next
+    /// ([`Command::Revoke`]). Where that would save no more than a batch the primary goes on instead.
+    fn reach_whole(&mut self) {
+        let batch_bytes = self.core.config.limits.batch_bytes;
+        let Some(following) = self.following.as_mut().filter(|following| following.parse.is_none()) else {
             return;
+        };
+        let Some(most) = self.core.whole_behind_most(following.catch_up_at) else { return };
+        if windlass_log::planted!(BehindOpen) {
+            let (token, tail) = (self.core.token(), self.core.log.tail);
+            following.parse = Some((token, tail));
+            self.core.push(Command::Parse { token, to: Lsn(tail.0 + (4 << 20)) });
+            return self.core.pass_whole();
         }
-        if following.behind_bytes < segment_bytes {
-            // A record may be as long as a segment.
-            following.behind_bytes = (2 * following.behind_bytes).min(segment_bytes);
-            return;
+        if most <= batch_bytes {
+            return self.core.pass_whole();
         }
-        let gained = following.behind_from.take().map_or(0, |from| tail.0 - from.0);
-        following.behind_bytes = BEHIND_BYTES;
-        self.core.pass_whole();
-        if gained > self.core.config.limits.batch_bytes && !following.broken {
-            following.broken = true;
-            self.resync = Some((following.primary, following.session));
-            self.send_resync();
-        }
+        following.broken = true;
+        self.resync = Some((following.primary, following.session));
+        self.send_resync();
     }
 
     pub(super) fn acknowledge_done(&mut self, session: Session) {
@@ -239,6 +220,7 @@ impl Engine {
     pub(super) fn pump_backup(&mut self) {
         let broken = self.following.as_ref().is_none_or(|following| following.broken);
         if !broken {
+            self.reach_whole();
             self.parse_arrived();
             self.move_windows();
         }
@@ -255,18 +237,10 @@ impl Engine {
         let resync_after = self.core.config.timing.suspicion_ns / 2;
         let now = self.core.now;
         let Some(following) = &mut self.following else { return };
-        if following.parse.is_none() && self.core.is_at_whole() {
-            let (token, tail) = (self.core.token(), self.core.log.tail);
-            let to = Lsn(tail.0 + following.behind_bytes);
-            following.behind_from.get_or_insert(tail);
-            following.parse = Some((token, to));
-            following.parse_is_behind = true;
-            self.core.push(Command::Parse { token, to, sent: false });
-        }
         if following.parse.is_none() && following.arrived > following.looked {
             let (token, to) = (self.core.token(), following.arrived);
             following.parse = Some((token, to));
-            self.core.push(Command::Parse { token, to, sent: true });
+            self.core.push(Command::Parse { token, to });
         }
         // Bytes that never come to parse were misplaced on their way: have them sent again.
         if following.behind_since.is_some_and(|since| now >= since + resync_after) {
@@ -317,7 +291,7 @@ impl Engine {
         if following.acknowledging {
             return;
         }
-        // What was in place behind damage may lie beyond all that this session has brought: the next one tells of it.
+        // Nothing counts in a session beyond what its notices have told of.
         let arrived = following.arrived;
         let now = Acknowledgement {
             session: following.session,

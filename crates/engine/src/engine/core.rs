@@ -339,9 +339,13 @@ impl Core {
         }
     }
 
-    /// Whether the log has been filled up to whole records behind damage.
-    pub(super) fn is_at_whole(&self) -> bool {
-        self.whole_behind.front().is_some_and(|from| *from <= self.log.tail)
+    /// How much may be whole from the end of the log on, which has been filled up to whole records behind damage: up to the next place behind other damage, and no
+    /// further than `end`. `None` if the log ends before all of them.
+    pub(super) fn whole_behind_most(&self, end: Lsn) -> Option<u64> {
+        let tail = self.log.tail;
+        self.whole_behind.front().filter(|from| **from <= tail)?;
+        let next = self.whole_behind.iter().find(|from| **from > tail);
+        Some(next.map_or(end, |next| end.min(*next)).0.saturating_sub(tail.0))
     }
 
     /// Forgets the places behind damage that the log has reached.
@@ -761,15 +765,20 @@ pub(super) mod tests {
         core.set_tail(Lsn(6000));
         core.whole_behind(Lsn(5400));
         core.whole_behind(Lsn(5800));
-        assert!(!core.is_at_whole());
+        let most = |core: &Core| core.whole_behind_most(Lsn(7000));
+        assert_eq!(most(&core), None);
         core.log.tail = Lsn(5392);
-        assert!(!core.is_at_whole());
+        assert_eq!(most(&core), None);
         core.log.tail = Lsn(5400);
-        assert!(core.is_at_whole());
+        assert_eq!(most(&core), Some(400), "up to the next place");
+        assert_eq!(core.whole_behind_most(Lsn(5480)), Some(80), "no more than the primary has");
         core.pass_whole();
         assert_eq!(core.whole_behind, [Lsn(5800)]);
-        assert!(!core.is_at_whole());
-        core.log.tail = Lsn(6000);
+        assert_eq!(most(&core), None);
+        core.log.tail = Lsn(5808);
+        assert_eq!(most(&core), Some(1192));
+        core.log.tail = Lsn(7008);
+        assert_eq!(most(&core), Some(0));
         core.pass_whole();
         assert!(core.whole_behind.is_empty());
     }

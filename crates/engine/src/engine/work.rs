@@ -172,6 +172,8 @@ impl Engine {
             self.core.lose_mark();
         }
         self.core.set_tail(valid_tail);
+        // What is whole behind damage was had by this scan, or does not hold.
+        self.core.pass_whole();
         self.set_step(Step::Flush);
         self.work_flushed();
     }

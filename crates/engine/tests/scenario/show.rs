@@ -136,7 +136,7 @@ pub fn command(command: &Command) -> String {
             format!("grant {} {primary} {} from {from} up_to {up_to}", token(t), session(*s))
         }
         Command::Ungrant { session: s, below } => format!("ungrant {} below {below}", session(*s)),
-        Command::Parse { token: t, to, .. } => format!("parse {} to {to}", token(t)),
+        Command::Parse { token: t, to } => format!("parse {} to {to}", token(t)),
         Command::Acknowledge { primary, acknowledgement: a } => format!(
             "acknowledge {primary} consumed {} valid {} persisted {} beat {}",
             a.consumed, a.valid_tail, a.persisted.0, a.heartbeat

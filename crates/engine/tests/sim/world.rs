@@ -878,7 +878,7 @@ impl World {
                 self.schedule_own(delay, at, What::Granted { token, primary, session, revocations, up_to });
             }
             Command::Ungrant { .. } | Command::GrantRead { .. } => {}
-            Command::Parse { token, to, .. } => self.schedule_own(US, at, What::Parse { token, to }),
+            Command::Parse { token, to } => self.schedule_own(US, at, What::Parse { token, to }),
             Command::Fetch { token, peer, session, range } => {
                 let delay = self.rng.range(200 * US, 900 * US);
                 self.schedule_own(delay, at, What::Fetch { token, peer, session, range });

@@ -656,7 +656,7 @@ impl Runner<'_> {
                 let epoch = member.superblock.promised;
                 return self.publish(epoch, durable);
             }
-            Command::Parse { token, to, .. } => {
+            Command::Parse { token, to } => {
                 let from = member.engine.as_ref().map_or(Lsn(0), |engine| engine.status().tail);
                 let valid_tail = member.image.valid_tail(from, to, &member.superblock.history);
                 return self.input(Input::Parsed { token, valid_tail });

@@ -51,7 +51,7 @@ pub struct FabricFaults {
     pub completion_lost: u32,
     /// A receive that was consumed never completes, for each.
     pub receive_lost: u32,
-    /// The bytes of a packet land elsewhere behind the message, for each packet; nowhere, if what is there is of the log already.
+    /// The bytes of a packet land elsewhere behind the message, for each packet.
     pub misplaced: u32,
     /// The connection breaks, for each request.
     pub broken: u32,
@@ -67,6 +67,15 @@ pub enum Device {
     Pages,
     /// It can't write into mapped files: images stand in for them.
     Staged,
+}
+
+/// What a member's log is worth.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Holds {
+    /// It has found all below valid, and counts for it: nobody may write there any more.
+    pub(crate) valid: Lsn,
+    /// Damaged, it may have vouched for all below: what lies behind `valid` may be whole.
+    pub(crate) missed: Lsn,
 }
 
 /// The time of members, fabric and control plane: nanoseconds.
@@ -165,9 +174,9 @@ impl FabricNet {
         *known = (*known).max(epoch);
     }
 
-    /// This member has found its log valid up to here: no packet is misplaced over that.
-    pub(crate) fn found_valid(&self, member: u8, upto: Lsn) {
-        self.state().found_valid.insert(member, upto);
+    /// What this member's log is worth by now.
+    pub(crate) fn holds(&self, member: u8, holds: Holds) {
+        self.state().holds.insert(member, holds);
     }
 
     /// A new opening of a member promises what it has promised before; its memory is another.

@@ -9,10 +9,8 @@ use windlass_fabric::{
     RemoteRange, Status,
 };
 
-use windlass_log::Lsn;
-
 use super::transit::{Due, Landing};
-use super::{Counts, Device, FabricFaults, MS, US};
+use super::{Counts, Device, FabricFaults, Holds, MS, US};
 use crate::coverage::Mark;
 use crate::random::Random;
 
@@ -40,8 +38,8 @@ pub(super) struct State {
     pub(super) cut: BTreeSet<(u8, u8)>,
     pub(super) slowness: BTreeMap<u8, u64>,
     pub(super) promised: BTreeMap<u8, u64>,
-    /// Up to where each member has found its log valid.
-    pub(super) found_valid: BTreeMap<u8, Lsn>,
+    /// What each member's log is worth.
+    pub(super) holds: BTreeMap<u8, Holds>,
     pub(super) touched: BTreeSet<u8>,
     pub(super) violation: Option<String>,
     pub(super) counts: Counts,
@@ -205,7 +203,7 @@ impl State {
             cut: BTreeSet::new(),
             slowness: BTreeMap::new(),
             promised: BTreeMap::new(),
-            found_valid: BTreeMap::new(),
+            holds: BTreeMap::new(),
             touched: BTreeSet::new(),
             violation: None,
             counts: Counts::default(),

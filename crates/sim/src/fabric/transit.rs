@@ -417,11 +417,19 @@ impl State {
             self.violation.get_or_insert(said);
         }
         let belongs = landing.start + u64::try_from(piece * PACKET_BYTES).unwrap_or(u64::MAX);
-        if offset != belongs {
-            let target = self.links.get(&landing.target).map(|target| target.member);
-            let valid = target.and_then(|member| self.found_valid.get(&member));
-            if valid.is_some_and(|valid| is_log(&*landing.memory, offset, *valid)) {
-                return;
+        if offset != belongs
+            && let Some(target) = self.links.get(&landing.target)
+            && let Some(holds) = self.holds.get(&target.member)
+            && let Some(lsn) = log_place(&*landing.memory, offset)
+        {
+            if lsn < holds.valid {
+                let (member, valid) = (target.member, holds.valid);
+                let said = format!(
+                    "member {member} counts its log up to LSN {valid}, and its primary still writes at {lsn}"
+                );
+                self.violation.get_or_insert(said);
+            } else if lsn < holds.missed {
+                self.counts.add(Mark::MisplacedBehind);
             }
         }
         landing.memory.write(offset, &bytes);
@@ -663,16 +671,14 @@ impl State {
     }
 }
 
-/// Whether bytes of a log lie there that its member has found valid up to `valid`. Changed from there on they would be rot, and nobody could tell before reading them again:
-/// where damage was filled, what is whole behind it counts while the primary still sends it (seed 2052021). A segment's memory says itself where it belongs; images and slots hold none
-/// that counts.
-fn is_log(memory: &dyn Memory, offset: u64, valid: Lsn) -> bool {
+/// Where in the log that lies. A segment's memory says itself where it belongs; images and slots hold nothing that counts.
+fn log_place(memory: &dyn Memory, offset: u64) -> Option<Lsn> {
     let mut header = [0; SEGMENT_HEADER];
     if memory.len() < SEGMENT_HEADER_BYTES {
-        return false;
+        return None;
     }
     memory.read(0, &mut header);
-    SegmentHeader::decode(&header).is_ok_and(|header| header.base.0 + offset < valid.0)
+    SegmentHeader::decode(&header).ok().map(|header| Lsn(header.base.0 + offset))
 }
 
 impl Posted {
@@ -692,19 +698,15 @@ mod tests {
 
     use super::*;
 
-    /// Seed 2052021: a packet was misplaced over what lay whole behind damage and counted, while the primary was still sending it.
     #[test]
-    fn what_a_member_has_found_valid_is_told_from_where_its_log_goes_on_and_from_images() {
+    fn a_segment_says_where_it_belongs_and_images_and_slots_do_not() {
         let segment = HeapMemory::new(64 << 10);
         let (base, segment_bytes) = (Lsn(1 << 16), 64 << 10);
         let header = SegmentHeader { log_id: LogId([1; 16]), base, segment_bytes, features: 0 };
         segment.write(0, &header.encode());
-        assert!(is_log(&segment, 32_768, Lsn(249_968)));
-        assert!(is_log(&segment, 32_768, Lsn(base.0 + 32_776)));
-        assert!(!is_log(&segment, 32_768, Lsn(base.0 + 32_768)), "the log goes on there");
-        assert!(!is_log(&segment, 32_768, Lsn(4096)));
+        assert_eq!(log_place(&segment, 32_768), Some(Lsn(base.0 + 32_768)));
         let image = HeapMemory::new(64 << 10);
-        assert!(!is_log(&image, 32_768, Lsn(249_968)));
-        assert!(!is_log(&HeapMemory::new(64), 0, Lsn(249_968)), "a slot");
+        assert_eq!(log_place(&image, 32_768), None);
+        assert_eq!(log_place(&HeapMemory::new(64), 0), None, "a slot");
     }
 }

@@ -13,7 +13,7 @@ use windlass_store::Read;
 use super::phase::Phase;
 use super::{What, World};
 use crate::coverage::Mark;
-use crate::fabric::{MS, US};
+use crate::fabric::{Holds, MS, US};
 use crate::oracle::unknown::Answer;
 use crate::oracle::{Content, batch_hash, hash_of, held_up, medium, watermarks};
 use crate::setting::Strike;
@@ -57,7 +57,9 @@ impl World {
         let worked = driver.step().unwrap_or(false);
         let status = driver.status();
         let timeout = driver.poll_timeout();
-        self.fabric.found_valid(member.id, driver.found_valid());
+        let valid = driver.found_valid();
+        let missed = if status.damaged { status.mark.0 } else { valid };
+        self.fabric.holds(member.id, Holds { valid, missed });
         let mut events = Vec::new();
         while let Some(event) = driver.poll_event() {
             events.push(event);

@@ -19,6 +19,9 @@ use super::{Driver, DriverEvent, REVOKE_NS, SESSION_NS, state};
 use crate::clock::Clock;
 use crate::control::{ControlPlane, Purpose};
 
+/// How much of what lies behind the valid tail is looked at in one turn, once windows are gone: the pump does nothing else meanwhile.
+const LOOK_BYTES: u64 = 4 << 20;
+
 /// Slots of a tenure's hand-off: the tail's segment, those ahead, one that is still being drained.
 const SLOTS_MIN: u64 = 4;
 
@@ -41,8 +44,19 @@ pub(crate) enum Ordered {
 
 /// The one that is taking effect.
 pub(crate) enum Running {
-    Job { history: EpochHistory, tail: Option<Lsn> },
-    Revoke { token: Token, deadline_ns: u64 },
+    Job {
+        history: EpochHistory,
+        tail: Option<Lsn>,
+    },
+    Revoke {
+        token: Token,
+        deadline_ns: u64,
+    },
+    /// The windows are gone: the log is scanned, so many bytes in the next turn.
+    Look {
+        token: Token,
+        piece_bytes: u64,
+    },
 }
 
 impl<F, D, C, N, X> Driver<F, D, C, N, X>
@@ -153,7 +167,7 @@ where
                 deadline_ns: now + SESSION_NS,
             }),
             Command::Ungrant { session, below } => self.ungrant(session, below),
-            Command::Parse { token, to, sent } => self.parse(token, to, sent),
+            Command::Parse { token, to } => self.parse(token, to),
             Command::Acknowledge { primary, acknowledgement } => {
                 self.group_meters.acknowledgements.add(1);
                 let session = acknowledgement.session;
@@ -226,7 +240,7 @@ where
     }
 
     pub(super) fn is_revoking(&self) -> bool {
-        matches!(self.running, Some(Running::Revoke { .. }))
+        matches!(self.running, Some(Running::Revoke { .. } | Running::Look { .. }))
     }
 
     fn event(&mut self, event: Event) {
@@ -322,9 +336,15 @@ where
                 if !self.sessions.revoke(now >= deadline_ns) {
                     return any;
                 }
-                self.running = None;
-                self.revoked(token);
+                self.running = Some(Running::Look { token, piece_bytes: LOOK_BYTES });
+            }
+            if let Some(Running::Look { token, piece_bytes }) = self.running {
                 any = true;
+                self.running = self.look_at_placed(token, piece_bytes);
+                if self.running.is_some() {
+                    // The rest in the next turns.
+                    return any;
+                }
             }
             if self.running.is_some() {
                 return any;
@@ -368,12 +388,26 @@ where
         self.inputs.extend(token.map(|token| Input::Saved { token }));
     }
 
-    /// Every window is closed and every connection destroyed: only now the log is scanned.
-    fn revoked(&mut self, token: Token) {
-        match self.scan(None) {
-            Ok(scanned) => self.inputs.push_back(Input::Revoked { token, valid_tail: scanned.valid_tail }),
-            Err(error) => self.unreadable(&error),
+    /// Every window is closed and every connection destroyed: only now the log is scanned. Where damage was filled there may be much (6.3), so that a turn looks at a
+    /// piece; pieces grow where one brings nothing, for a record may be as long as a segment. What comes next, if this was not all.
+    fn look_at_placed(&mut self, token: Token, piece_bytes: u64) -> Option<Running> {
+        let from = self.local.valid_tail();
+        let to = Lsn(from.0.saturating_add(piece_bytes));
+        let scanned = match self.scan(Some(to)) {
+            Ok(scanned) => scanned,
+            Err(error) => {
+                self.unreadable(&error);
+                return None;
+            }
+        };
+        let segment_bytes = self.local.geometry().segment_bytes();
+        let next = is_ended_by(to, &scanned)
+            .then(|| next_piece_bytes(piece_bytes, scanned.valid_tail > from, segment_bytes));
+        if let Some(piece_bytes) = next.flatten() {
+            return Some(Running::Look { token, piece_bytes });
         }
+        self.inputs.push_back(Input::Revoked { token, valid_tail: scanned.valid_tail });
+        None
     }
 
     /// The local log can't be read: the medium, or its mapping, is at fault.
@@ -507,15 +541,13 @@ where
         self.local.release_cold();
     }
 
-    fn parse(&mut self, token: Token, to: Lsn, sent: bool) {
+    fn parse(&mut self, token: Token, to: Lsn) {
         match self.scan(Some(to)) {
             Ok(scanned) => {
                 self.group_meters.parses.add(1);
                 self.group_meters.parsed_records.add(scanned.records);
                 self.parsed_unflushed += scanned.records;
-                if sent {
-                    self.note_unsound(to, &scanned);
-                }
+                self.note_unsound(to, &scanned);
                 self.inputs.push_back(Input::Parsed { token, valid_tail: scanned.valid_tail });
             }
             Err(error) => self.unreadable(&error),
@@ -524,12 +556,7 @@ where
 
     /// Says where what the primary sent does not hold, when sending it again has not helped.
     fn note_unsound(&mut self, to: Lsn, scanned: &Scanned) {
-        let reason = &scanned.reason;
-        // A header that the end cuts through looks like anything.
-        let is_whole =
-            matches!(reason, windlass_log::StopReason::Reached | windlass_log::StopReason::BeyondEnd { .. })
-                || super::arrivals::is_cut_header(to, scanned.valid_tail);
-        if !is_whole && self.unsound.tells(scanned.valid_tail) {
+        if !is_ended_by(to, scanned) && self.unsound.tells(scanned.valid_tail) {
             warn!(self.options.logger,
                 "bytes that the primary sends do not hold, also when sent again: verify the primary's folder, and let another member lead if it is damaged";
                 "lsn" => %scanned.valid_tail, "segment" => self.local.geometry().segment_of(scanned.valid_tail), "cause" => %scanned.reason);
@@ -638,6 +665,20 @@ where
     }
 }
 
+/// Whether a scan went no further since it was to end there. A header that the end cuts through looks like anything.
+fn is_ended_by(to: Lsn, scanned: &Scanned) -> bool {
+    matches!(scanned.reason, windlass_log::StopReason::Reached | windlass_log::StopReason::BeyondEnd { .. })
+        || super::arrivals::is_cut_header(to, scanned.valid_tail)
+}
+
+/// How much is looked at next behind a piece that was looked at to its end. `None` behind one of a segment that has brought nothing: no record is longer.
+fn next_piece_bytes(piece_bytes: u64, got_on: bool, segment_bytes: u64) -> Option<u64> {
+    if got_on {
+        return Some(LOOK_BYTES);
+    }
+    (piece_bytes < segment_bytes).then(|| (2 * piece_bytes).min(segment_bytes))
+}
+
 /// What a peer may read of a segment for a range, in bytes from its start: from a whole page's on, as it may read whole pages. Not behind the end: what is there in an
 /// image may have arrived and not been looked at, and has no other place; to who reads it along it is nothing.
 fn pages_of(geometry: windlass_log::Geometry, number: u64, range: LsnRange) -> std::ops::Range<u64> {
@@ -645,4 +686,21 @@ fn pages_of(geometry: windlass_log::Geometry, number: u64, range: LsnRange) -> s
     let start = range.start.0.saturating_sub(base).max(SEGMENT_HEADER_BYTES);
     let end = range.end.0.saturating_sub(base).min(geometry.segment_bytes());
     start / SEGMENT_HEADER_BYTES * SEGMENT_HEADER_BYTES..end.max(start)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_grow_up_to_a_segment_where_one_brings_nothing_and_are_short_again_behind() {
+        let next = |piece_bytes, got_on| next_piece_bytes(piece_bytes, got_on, 16 << 20);
+        assert_eq!(next(LOOK_BYTES, true), Some(LOOK_BYTES));
+        assert_eq!(next(LOOK_BYTES, false), Some(8 << 20));
+        assert_eq!(next(8 << 20, false), Some(16 << 20));
+        assert_eq!(next(16 << 20, false), None);
+        assert_eq!(next(16 << 20, true), Some(LOOK_BYTES));
+        assert_eq!(next_piece_bytes(LOOK_BYTES, false, 6 << 20), Some(6 << 20));
+        assert_eq!(next_piece_bytes(LOOK_BYTES, false, 64 << 10), None);
+    }
 }
