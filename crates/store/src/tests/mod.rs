@@ -14,6 +14,7 @@ mod open_cut;
 mod pace;
 mod past;
 mod repair;
+mod stopped;
 pub(crate) mod testlog;
 mod trimming;
 

@@ -2,11 +2,10 @@
 
 use windlass_log::{Action, Epoch, Holder, Lsn, MemberId, OpenMode, Row, SEGMENT_BYTES_MIN, Superblock};
 
+use super::stopped::{By, at_each_step, is_repaired_again, looked, repair};
 use super::testlog::{AROUND, TestLog, options};
-use crate::disk::testing::{Survive, TestDisk};
-use crate::{
-    Finding, Inspection, OpenCutError, OpenError, Options, RepairError, RepairOrders, Repaired, Store,
-};
+use crate::disk::testing::TestDisk;
+use crate::{Finding, Inspection, OpenCutError, OpenError, Options, RepairError, RepairOrders, Store};
 
 const COPY: usize = 64 << 10;
 
@@ -73,10 +72,6 @@ fn change(file: &mut [u8], change: impl Fn(&mut Superblock)) {
 fn open(disk: &TestDisk, mode: OpenMode) -> Result<(), OpenError> {
     let options = Options { mode, ..options() };
     Store::open(disk.copied_in_place(), &AROUND, &options).map(drop)
-}
-
-fn repair(disk: &TestDisk, orders: &RepairOrders) -> Result<Repaired, RepairError> {
-    Store::repair(disk, &|_| Ok(Some(disk.folder("quarantine"))), orders)
 }
 
 fn accepting(epoch: Epoch) -> RepairOrders {
@@ -252,7 +247,7 @@ fn kind_11_the_history_is_made_from_the_records_by_order_alone_and_all_of_them_a
             disk.names().iter().map(|name| disk.read_file(name)).collect()
         };
         let held = files(&disk);
-        let found = repair(&disk, &RepairOrders { dry_run: true, ..RepairOrders::default() }).unwrap();
+        let found = looked(&disk);
         let newest = Epoch::new(2, MemberId(0));
         let promised = Epoch::new(1, MemberId(0));
         let expected = Finding::SuperblockOlder { promised, lsn: case.from, newest };
@@ -268,31 +263,14 @@ fn kind_11_the_history_is_made_from_the_records_by_order_alone_and_all_of_them_a
         assert!(forgiving.is_guessed());
         assert_eq!(forgiving.superblock().history.last().map(|last| last.start), Some(case.from));
 
-        let steps = {
-            let run = disk.copied_in_place();
-            let start = run.steps();
-            let repaired = repair(&run, &accepting(newest)).unwrap();
-            assert_eq!((repaired.kept.records, repaired.left.len()), (case.all.len() as u64, 0));
-            assert!(repaired.quarantined.iter().any(|name| name.contains("superblock-0x0-")));
-            run.steps() - start
-        };
-        for step in 0..=steps {
-            for survive in [None, Some(Survive::Nothing), Some(Survive::Seeded(step))] {
-                let run = disk.copied_in_place();
-                run.stop_at(run.steps() + step);
-                let stopped = repair(&run, &accepting(newest));
-                assert_eq!(stopped.is_err(), step < steps, "{step}: {stopped:?}");
-                let run = match survive {
-                    None => run.after_kill(),
-                    Some(survive) => run.after_power_loss(survive),
-                };
-                repair(&run, &accepting(newest)).unwrap();
-                let again = repair(&run, &RepairOrders { dry_run: true, ..RepairOrders::default() });
-                assert!(again.unwrap().findings.is_empty(), "{step}, {survive:?}");
-                let log = TestLog::open(run).unwrap();
-                assert!(log.opened.epoch > Some(newest), "{:?}", log.opened);
-                assert!(log.payloads() == case.all, "{step}, {survive:?}: after {}", case.before);
-            }
-        }
+        let orders = accepting(newest);
+        let repaired = at_each_step(&disk, &orders, By::KillOrPower, |run, told| {
+            is_repaired_again(run, &orders, told);
+            let log = TestLog::open(run.clone()).unwrap();
+            assert!(log.opened.epoch > Some(newest), "{told}: {:?}", log.opened);
+            assert!(log.payloads() == case.all, "{told}: after {}", case.before);
+        });
+        assert_eq!((repaired.kept.records, repaired.left.len()), (case.all.len() as u64, 0));
+        assert!(repaired.quarantined.iter().any(|name| name.contains("superblock-0x0-")));
     }
 }

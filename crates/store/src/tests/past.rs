@@ -2,9 +2,10 @@
 
 use windlass_log::{Action, Facts, Found, Holder, Lsn, OpenMode, Row, SEGMENT_BYTES_MIN, Superblock};
 
+use super::stopped::{By, at_each_step, is_repaired_again, looked, repair};
 use super::testlog::{AROUND, TestLog, options};
-use crate::disk::testing::{Survive, TestDisk};
-use crate::{Finding, Inspection, OpenError, Options, RepairError, RepairOrders, Repaired, Store};
+use crate::disk::testing::TestDisk;
+use crate::{Finding, Inspection, OpenError, Options, RepairError, RepairOrders, Store};
 
 const COPY: usize = 64 << 10;
 /// A record of these tests, in bytes.
@@ -74,6 +75,12 @@ impl Case {
     }
 }
 
+/// A log with the superblock from before it was opened again, all its payloads, and its tail.
+pub(super) fn put_back_and_all(before: usize, after: usize, closes: bool) -> (TestDisk, Vec<Vec<u8>>, Lsn) {
+    let case = case(before, after, closes);
+    (case.put_back(), case.all, case.tail)
+}
+
 fn lose(disk: &TestDisk, lsn: Lsn, bytes: u64) {
     let name = format!("{:016x}.segment", lsn.0 / SEGMENT_BYTES_MIN * SEGMENT_BYTES_MIN);
     let mut file = disk.read_file(&name);
@@ -85,14 +92,6 @@ fn lose(disk: &TestDisk, lsn: Lsn, bytes: u64) {
 fn open(disk: &TestDisk, mode: OpenMode) -> Result<(), OpenError> {
     let options = Options { mode, ..options() };
     Store::open(disk.copied_in_place(), &AROUND, &options).map(drop)
-}
-
-fn repair(disk: &TestDisk, orders: &RepairOrders) -> Result<Repaired, RepairError> {
-    Store::repair(disk, &|_| Ok(Some(disk.folder("quarantine"))), orders)
-}
-
-fn looked(disk: &TestDisk) -> Repaired {
-    repair(disk, &RepairOrders { dry_run: true, ..RepairOrders::default() }).unwrap()
 }
 
 fn accepting(tail: Lsn) -> RepairOrders {
@@ -145,33 +144,16 @@ fn kind_11_a_superblock_from_before_a_clean_close_is_told_and_all_records_are_ke
         if before > 60 {
             continue;
         }
-        let steps = {
-            let run = disk.copied_in_place();
-            let start = run.steps();
-            let repaired = repair(&run, &accepting(case.tail)).unwrap();
-            assert!(repaired.quarantined.iter().any(|name| name.contains("superblock-0x0-")));
-            run.steps() - start
-        };
-        for step in 0..=steps {
-            for survive in [None, Some(Survive::Nothing), Some(Survive::Seeded(step))] {
-                let run = disk.copied_in_place();
-                run.stop_at(run.steps() + step);
-                let stopped = repair(&run, &accepting(case.tail));
-                assert_eq!(stopped.is_err(), step < steps, "{step}: {stopped:?}");
-                let run = match survive {
-                    None => run.after_kill(),
-                    Some(survive) => run.after_power_loss(survive),
-                };
-                // The same orders again are no error.
-                repair(&run, &accepting(case.tail)).unwrap();
-                assert!(looked(&run).findings.is_empty(), "{step}, {survive:?}");
-                let mut log = TestLog::open(run).unwrap();
-                assert_eq!(log.opened.tail, case.tail);
-                assert!(log.payloads() == case.all, "{step}, {survive:?}: after {before}");
-                log.append(b"goes on").unwrap();
-                log.close().unwrap();
-            }
-        }
+        let orders = accepting(case.tail);
+        let repaired = at_each_step(&disk, &orders, By::KillOrPower, |run, told| {
+            is_repaired_again(run, &orders, told);
+            let mut log = TestLog::open(run.clone()).unwrap();
+            assert_eq!(log.opened.tail, case.tail, "{told}");
+            assert!(log.payloads() == case.all, "{told}: after {before}");
+            log.append(b"goes on").unwrap();
+            log.close().unwrap();
+        });
+        assert!(repaired.quarantined.iter().any(|name| name.contains("superblock-0x0-")));
     }
 }
 

@@ -4,8 +4,9 @@ use std::ops::Range;
 
 use windlass_log::{Lsn, SEGMENT_BYTES_MIN};
 
+use super::stopped::{By, at_each_step, is_repaired_again, looked, repair as try_repair};
 use super::testlog::{AROUND, TestLog, options};
-use crate::disk::testing::{Survive, TestDisk};
+use crate::disk::testing::TestDisk;
 use crate::{Finding, Inspection, OpenError, RepairError, RepairOrders, Repaired, Store};
 
 const SEGMENT: u64 = SEGMENT_BYTES_MIN;
@@ -29,13 +30,9 @@ fn log(count: u32) -> (TestDisk, Vec<Range<Lsn>>) {
     (disk.copied_in_place(), places)
 }
 
-fn try_repair(disk: &TestDisk, orders: &RepairOrders) -> Result<Repaired, RepairError> {
-    Store::repair(disk, &|_| Ok(Some(disk.folder("quarantine"))), orders)
-}
-
 fn dry(disk: &TestDisk) -> Repaired {
     let before = contents(disk);
-    let repaired = try_repair(disk, &RepairOrders { dry_run: true, ..RepairOrders::default() }).unwrap();
+    let repaired = looked(disk);
     assert!(contents(disk) == before, "a dry run changes nothing");
     repaired
 }
@@ -220,35 +217,19 @@ fn kind_3_what_is_lost_in_the_segment_of_the_trim_point_is_given_up_too() {
 fn kind_10_a_repair_stopped_at_every_call_comes_to_the_same_end() {
     for (what, disk, left) in harms(&LENGTHS[..1]) {
         let orders = giving_up(&dry(&disk));
-        let steps = {
-            let undisturbed = disk.copied_in_place();
-            let before = undisturbed.steps();
-            let _repaired = try_repair(&undisturbed, &orders).unwrap();
-            undisturbed.steps() - before
-        };
-        for step in 0..steps {
-            for survive in [None, Some(Survive::Nothing), Some(Survive::Seeded(step))] {
-                let run = disk.copied_in_place();
-                run.stop_at(run.steps() + step);
-                let stopped = try_repair(&run, &orders);
-                assert!(stopped.is_err(), "{what} at {step}: {stopped:?}");
-                let run = match survive {
-                    None => run.after_kill(),
-                    Some(survive) => run.after_power_loss(survive),
-                };
-                let left_now = dry(&run);
-                let again = RepairOrders { give_up: left_now.left.clone(), ..orders.clone() };
-                let is_begun = left_now.findings.contains(&Finding::Interrupted);
-                // What is interrupted goes on by the orders that were noted, whatever is ordered now.
-                let again = if is_begun { RepairOrders { give_up: Vec::new(), ..again } } else { again };
-                if !is_begun && !left_now.left.is_empty() {
-                    assert_eq!(left_now.left, orders.give_up, "{what} at {step}: as it was, or repaired");
-                }
-                let repaired = try_repair(&run, &again).unwrap();
-                assert!(repaired.left.is_empty(), "{what} at {step}: {repaired:?}");
-                assert_eq!(numbers(&run), left, "{what} at {step}, {survive:?}");
+        let _repaired = at_each_step(&disk, &orders, By::KillOrPower, |run, told| {
+            let left_now = dry(run);
+            let again = RepairOrders { give_up: left_now.left.clone(), ..orders.clone() };
+            let is_begun = left_now.findings.contains(&Finding::Interrupted);
+            // What is interrupted goes on by the orders that were noted, whatever is ordered now.
+            let again = if is_begun { RepairOrders { give_up: Vec::new(), ..again } } else { again };
+            if !is_begun && !left_now.left.is_empty() {
+                assert_eq!(left_now.left, orders.give_up, "{what}, {told}: as it was, or repaired");
             }
-        }
+            let repaired = try_repair(run, &again).unwrap();
+            assert!(repaired.left.is_empty(), "{what}, {told}: {repaired:?}");
+            assert_eq!(numbers(run), left, "{what}, {told}");
+        });
     }
 }
 
@@ -291,20 +272,10 @@ fn orders_of_a_repair_that_was_cut_short_are_void_once_the_log_was_opened_kind_3
         disk.flip(&name(last), last.0 % SEGMENT + 40, 1);
         let orders = giving_up(&dry(&disk));
         // Stopped at each of its last steps, where the orders have begun.
-        let steps = {
-            let undisturbed = disk.copied_in_place();
-            let before = undisturbed.steps();
-            let _repaired = try_repair(&undisturbed, &orders).unwrap();
-            undisturbed.steps() - before
-        };
         let mut seen = 0;
-        for step in 0..steps {
-            let run = disk.copied_in_place();
-            run.stop_at(run.steps() + step);
-            assert!(try_repair(&run, &orders).is_err());
-            let run = run.after_kill();
+        let _repaired = at_each_step(&disk, &orders, By::Kill, |run, told| {
             // The application comes first, twice, and appends.
-            let Ok(mut log) = TestLog::open(run.clone()) else { continue };
+            let Ok(mut log) = TestLog::open(run.clone()) else { return };
             for round in 0..2_u32 {
                 for n in 0..3_u32 {
                     let _ = log.append(&(100 + round * 10 + n).to_le_bytes().repeat(250)).unwrap();
@@ -314,16 +285,16 @@ fn orders_of_a_repair_that_was_cut_short_are_void_once_the_log_was_opened_kind_3
                 log = TestLog::open(run.clone()).unwrap();
             }
             drop(log);
-            let before = numbers(&run);
+            let before = numbers(run);
             assert_eq!(before[before.len() - 6..], [100, 101, 102, 110, 111, 112]);
-            let found = dry(&run);
-            assert!(!found.findings.contains(&Finding::Interrupted), "{step}: {found:?}");
+            let found = dry(run);
+            assert!(!found.findings.contains(&Finding::Interrupted), "{told}: {found:?}");
             let is_begun = |run: &TestDisk| run.names().iter().any(|name| name.ends_with(".begun"));
-            seen += usize::from(is_begun(&run));
-            let repaired = try_repair(&run, &RepairOrders::default()).unwrap();
-            assert!(repaired.left.is_empty() && !is_begun(&run), "{step}: {repaired:?}");
-            assert_eq!(numbers(&run), before, "{step}");
-        }
+            seen += usize::from(is_begun(run));
+            let repaired = try_repair(run, &RepairOrders::default()).unwrap();
+            assert!(repaired.left.is_empty() && !is_begun(run), "{told}: {repaired:?}");
+            assert_eq!(numbers(run), before, "{told}");
+        });
         assert!(seen > 0, "orders had begun");
     }
 }
@@ -543,25 +514,14 @@ fn kind_10_the_same_orders_again_find_nothing_left_to_do() {
             continue;
         }
         let orders = giving_up(&dry(&disk));
-        let steps = {
-            let undisturbed = disk.copied_in_place();
-            let before = undisturbed.steps();
-            let _repaired = try_repair(&undisturbed, &orders).unwrap();
-            undisturbed.steps() - before
-        };
-        for step in 0..=steps {
-            let run = disk.copied_in_place();
-            run.stop_at(run.steps() + step);
-            assert_eq!(try_repair(&run, &orders).is_ok(), step == steps, "{what} at {step}");
-            let run = run.after_kill();
+        let _repaired = at_each_step(&disk, &orders, By::Kill, |run, told| {
             for _again in 0..2 {
-                let repaired = try_repair(&run, &orders).unwrap();
-                assert!(repaired.left.is_empty(), "{what} at {step}: {repaired:?}");
+                is_repaired_again(run, &orders, told);
             }
-            assert_eq!(numbers(&run), left, "{what} at {step}");
+            assert_eq!(numbers(run), left, "{what}, {told}");
             // Also once the log has been opened.
-            assert!(try_repair(&run, &orders).unwrap().left.is_empty(), "{what} at {step}");
-        }
+            is_repaired_again(run, &orders, told);
+        });
     }
 }
 
@@ -662,22 +622,11 @@ fn kind_3_a_log_that_is_lost_from_its_first_record_on_is_given_up_by_order() {
         }
         let orders = giving_up(&dry(&disk));
         assert_eq!(orders.give_up[0].start, Lsn(4096));
-        let steps = {
-            let undisturbed = disk.copied_in_place();
-            let before = undisturbed.steps();
-            assert!(try_repair(&undisturbed, &orders).unwrap().left.is_empty());
-            let steps = undisturbed.steps() - before;
-            assert!(numbers(&undisturbed).is_empty());
-            steps
-        };
-        for step in 0..steps {
-            let run = disk.copied_in_place();
-            run.stop_at(run.steps() + step);
-            assert!(try_repair(&run, &orders).is_err());
-            let run = run.after_kill();
-            assert!(try_repair(&run, &orders).unwrap().left.is_empty(), "at {step}");
-            assert!(numbers(&run).is_empty(), "at {step}");
-        }
+        let repaired = at_each_step(&disk, &orders, By::Kill, |run, told| {
+            is_repaired_again(run, &orders, told);
+            assert!(numbers(run).is_empty(), "{told}");
+        });
+        assert!(repaired.left.is_empty(), "{repaired:?}");
     }
 }
 
@@ -705,34 +654,17 @@ fn kind_6_a_torn_end_whose_first_place_is_blank_is_cut_and_what_lies_behind_neve
     assert_eq!(found.torn, Some(torn));
     assert!(matches!(found.findings[..], [Finding::Torn { lsn, .. }] if lsn == torn), "{found:?}");
     let orders = RepairOrders::default();
-    let steps = {
-        let run = disk.copied_in_place();
-        let start = run.steps();
-        let repaired = try_repair(&run, &orders).unwrap();
-        assert_eq!((repaired.torn, repaired.tail, repaired.left.len()), (None, torn, 0), "{repaired:?}");
-        run.steps() - start
-    };
-    for step in 0..=steps {
-        for survive in [None, Some(Survive::Nothing), Some(Survive::Seeded(step))] {
-            let run = disk.copied_in_place();
-            run.stop_at(run.steps() + step);
-            let stopped = try_repair(&run, &orders);
-            assert_eq!(stopped.is_err(), step < steps, "{step}: {stopped:?}");
-            let run = match survive {
-                None => run.after_kill(),
-                Some(survive) => run.after_power_loss(survive),
-            };
-            assert_eq!(try_repair(&run, &orders).unwrap().torn, None, "{step}, {survive:?}");
-            assert!(dry(&run).findings.is_empty(), "{step}, {survive:?}");
-            assert_eq!(numbers(&run), (0..count).collect::<Vec<_>>(), "{step}, {survive:?}");
-            // As long as the one that went: the next would follow it.
-            let mut log = TestLog::open(run.clone()).unwrap();
-            assert_eq!(log.append(&99_u32.to_le_bytes().repeat(250)).unwrap().start, torn);
-            log.flush().unwrap();
-            log.close().unwrap();
-            assert_eq!(numbers(&run), (0..count).chain([99]).collect::<Vec<_>>(), "{step}, {survive:?}");
-        }
-    }
+    let repaired = at_each_step(&disk, &orders, By::KillOrPower, |run, told| {
+        is_repaired_again(run, &orders, told);
+        assert_eq!(numbers(run), (0..count).collect::<Vec<_>>(), "{told}");
+        // As long as the one that went: the next would follow it.
+        let mut log = TestLog::open(run.clone()).unwrap();
+        assert_eq!(log.append(&99_u32.to_le_bytes().repeat(250)).unwrap().start, torn);
+        log.flush().unwrap();
+        log.close().unwrap();
+        assert_eq!(numbers(run), (0..count).chain([99]).collect::<Vec<_>>(), "{told}");
+    });
+    assert_eq!((repaired.torn, repaired.tail, repaired.left.len()), (None, torn, 0), "{repaired:?}");
 }
 
 /// Where a member's log ends its primary decides: it is left, and told.
