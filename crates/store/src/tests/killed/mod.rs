@@ -14,7 +14,7 @@ use windlass_log::{Epoch, Lsn, Superblock};
 
 use self::worker::{Stands, Task, Worker, calls_of};
 use super::testlog::{AROUND, TestLog, options};
-use super::{epochs, filled, newer};
+use super::{epochs, filled, newer, past};
 use crate::disk::testing::TestDisk;
 use crate::disk::{Access, Disk as _, DiskFile as _, RealDisk};
 use crate::{
@@ -22,8 +22,12 @@ use crate::{
     folder, names, superblock,
 };
 
-fn accepting(epoch: Epoch) -> RepairOrders {
+fn accepting_epoch(epoch: Epoch) -> RepairOrders {
     RepairOrders { accept_epoch: Some(epoch), ..RepairOrders::default() }
+}
+
+fn accepting_tail(tail: Lsn) -> RepairOrders {
+    RepairOrders { accept_tail: Some(tail), ..RepairOrders::default() }
 }
 
 /// Both, in one order or the other.
@@ -86,35 +90,58 @@ fn repair(place: &Path, orders: &RepairOrders) -> Result<Repaired, RepairError> 
     Store::repair(&disk(place), &quarantine, orders)
 }
 
-#[test]
-fn kind_10_accepting_a_newer_epoch_killed_at_any_call_and_given_again_ends_with_the_same_log() {
-    let (from, all, newest) = newer::put_back_and_all(60, 3);
-    let task = Task::Accept(newest);
+/// A repair that takes an older superblock's log as it is, killed at each call, and the next one, too, wherever that comes to: given again it ends with the same log, and the older
+/// superblock is in the quarantine.
+fn accepted_whenever_killed(
+    from: &TestDisk,
+    task: Task,
+    orders: &RepairOrders,
+    holds: impl Fn(&TestLog<RealDisk>, &str),
+) {
     let history = |place: &Path| Inspection::open(disk(place), None).unwrap().superblock().history.clone();
     let whole = room();
-    put(&from, whole.path());
+    put(from, whole.path());
     let calls = calls_of(whole.path(), task);
     assert!(calls > 10, "{calls}");
     let repaired = history(whole.path());
     for at in 0..calls {
         let place = room();
-        put(&from, place.path());
+        put(from, place.path());
         let older = std::fs::read(place.path().join(names::SUPERBLOCK)).unwrap();
         let (stands, _) = killed_at(place.path(), task, at);
-        assert!(matches!(stands, Stands::At(_)), "{at}: {stands:?}");
-        // The second one is killed, too, wherever it comes to.
+        let told = format!("{at} of {calls}, {stands:?}");
+        assert!(matches!(stands, Stands::At(_)), "{told}");
         killed_at(place.path(), task, another(at, calls));
-        repair(place.path(), &accepting(newest)).unwrap();
+        repair(place.path(), orders).unwrap();
         let again = repair(place.path(), &RepairOrders { dry_run: true, ..RepairOrders::default() }).unwrap();
-        assert!(again.findings.is_empty(), "{at}, {stands:?}: {again:?}");
-        assert_eq!(history(place.path()), repaired, "{at}, {stands:?}");
+        assert!(again.findings.is_empty(), "{told}: {again:?}");
+        assert_eq!(history(place.path()), repaired, "{told}");
         let kept =
             std::fs::read_dir(place.path().join("quarantine")).unwrap().map(|entry| entry.unwrap().path());
         let mut superblocks = kept.filter(|path| path.to_string_lossy().contains("superblock-0x0-"));
-        assert!(superblocks.any(|path| older.starts_with(&std::fs::read(path).unwrap())), "{at}, {stands:?}");
-        let log = TestLog::open(disk(place.path())).unwrap();
-        assert!(log.opened.epoch > Some(newest), "{at}, {stands:?}: {:?}", log.opened);
-        assert!(log.payloads() == all, "{at}, {stands:?}");
+        assert!(superblocks.any(|path| older.starts_with(&std::fs::read(path).unwrap())), "{told}");
+        holds(&TestLog::open(disk(place.path())).unwrap(), &told);
+    }
+}
+
+#[test]
+fn kind_10_accepting_a_newer_epoch_killed_at_any_call_and_given_again_ends_with_the_same_log() {
+    let (from, all, newest) = newer::put_back_and_all(60, 3);
+    accepted_whenever_killed(&from, Task::AcceptEpoch(newest), &accepting_epoch(newest), |log, told| {
+        assert!(log.opened.epoch > Some(newest), "{told}: {:?}", log.opened);
+        assert!(log.payloads() == all, "{told}");
+    });
+}
+
+/// Closed again since, or killed: over the end of a segment, too.
+#[test]
+fn kind_10_accepting_a_later_tail_killed_at_any_call_and_given_again_ends_with_the_same_log() {
+    for (after, closes) in [(3, true), (30, false)] {
+        let (from, all, tail) = past::put_back_and_all(60, after, closes);
+        accepted_whenever_killed(&from, Task::AcceptTail(tail), &accepting_tail(tail), |log, told| {
+            assert_eq!(log.opened.tail, tail, "{told}");
+            assert!(log.payloads() == all, "{told}");
+        });
     }
 }
 

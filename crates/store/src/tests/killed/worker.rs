@@ -8,11 +8,11 @@ use std::sync::Arc;
 use windlass_log::{Epoch, LogId, Lsn, MemberId};
 
 use super::gate::{Gate, GatedDisk, SAYS, say, wait};
-use super::{accepting, orders_of_crossing};
+use super::{accepting_epoch, accepting_tail, orders_of_crossing};
 use crate::disk::RealDisk;
 use crate::tests::payload;
 use crate::tests::testlog::{AROUND, TestLog, founding, options};
-use crate::{DiskCall, DiskError, Founding, Make, ScrubPlace, Scrubbed, Store};
+use crate::{DiskCall, DiskError, Founding, Make, RepairOrders, ScrubPlace, Scrubbed, Store};
 
 const DO: &str = "WINDLASS_STORE_KILLED_DO";
 const IN: &str = "WINDLASS_STORE_KILLED_IN";
@@ -22,7 +22,9 @@ const AT: &str = "WINDLASS_STORE_KILLED_AT";
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Task {
     /// Repair, taking this as the newest epoch.
-    Accept(Epoch),
+    AcceptEpoch(Epoch),
+    /// Repair, taking this as the log's tail.
+    AcceptTail(Lsn),
     /// Open with the log trimmed to there.
     OpenTrimmed(Lsn),
     /// Make a log of this number, and append to it.
@@ -34,7 +36,8 @@ pub(super) enum Task {
 impl Task {
     fn words(self) -> String {
         match self {
-            Task::Accept(epoch) => format!("accept {}", epoch.counter()),
+            Task::AcceptEpoch(epoch) => format!("accept-epoch {}", epoch.counter()),
+            Task::AcceptTail(tail) => format!("accept-tail {}", tail.0),
             Task::OpenTrimmed(lsn) => format!("open-trimmed {}", lsn.0),
             Task::Make(number) => format!("make {number}"),
             Task::Cross([start, trim, end], trims_first) => {
@@ -62,7 +65,8 @@ fn child_of_the_tests_that_kill() {
     let number = |at: usize| words[at].parse::<u64>().expect("a number");
     let disk = || GatedDisk { disk: RealDisk::open(Path::new(&folder)).unwrap(), gate: Arc::clone(&gate) };
     match words[0] {
-        "accept" => accept(&disk(), Epoch::new(number(1), MemberId(0))),
+        "accept-epoch" => repair(&disk(), &accepting_epoch(Epoch::new(number(1), MemberId(0)))),
+        "accept-tail" => repair(&disk(), &accepting_tail(Lsn(number(1)))),
         "open-trimmed" => drop(Store::open_trimmed(disk(), &AROUND, &options(), Lsn(number(1))).unwrap()),
         "make" => make(Path::new(&folder), &gate, u8::try_from(number(1)).unwrap()),
         "cross" => cross(disk(), [Lsn(number(1)), Lsn(number(2)), Lsn(number(3))], number(4) == 1),
@@ -72,7 +76,7 @@ fn child_of_the_tests_that_kill() {
     wait();
 }
 
-fn accept(disk: &GatedDisk, newest: Epoch) {
+fn repair(disk: &GatedDisk, orders: &RepairOrders) {
     let gate = &disk.gate;
     let place = crate::disk::Disk::path(disk).join("quarantine");
     let failed = |errno| DiskError { call: DiskCall::Open, file: place.clone(), errno };
@@ -85,7 +89,7 @@ fn accept(disk: &GatedDisk, newest: Epoch) {
         };
         Ok(opened.map_err(failed)?.map(|disk| GatedDisk { disk, gate: Arc::clone(gate) }))
     };
-    Store::repair(disk, &quarantine, &accepting(newest)).unwrap();
+    Store::repair(disk, &quarantine, orders).unwrap();
 }
 
 fn make(folder: &Path, gate: &Arc<Gate>, number: u8) {
