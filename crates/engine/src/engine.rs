@@ -93,7 +93,8 @@ pub struct Status {
     pub role: Role,
     /// The highest epoch promised.
     pub promised: Epoch,
-    /// Who is followed, if anybody (as primary: this member).
+    /// Who is followed, if anybody (as primary: this member). Nobody at a damaged member once the one that it followed was not heard for the suspicion timeout: it
+    /// suspects nobody itself.
     pub primary: Option<MemberId>,
     /// The drained tail as primary, the valid tail otherwise.
     pub tail: Lsn,
@@ -268,7 +269,8 @@ impl Engine {
             primary: match self.role() {
                 Role::Primary => Some(core.me()),
                 Role::Backup | Role::Candidate | Role::Sealing | Role::Stopped => {
-                    self.following.as_ref().map(|following| following.primary)
+                    let following = self.following.as_ref().filter(|_| !self.is_helpless());
+                    following.map(|following| following.primary)
                 }
             },
             tail: core.log.tail,

@@ -12,6 +12,7 @@
 //!  > send m1 fence e1.m0            a command; all of them, in order
 //!  stands tail 5000 persisted 5000 replicated 4096 durable 4096 trimmed 4096
 //!                                   where the engine says that it stands
+//!  follows m1                       whom it says that it follows, or `nobody`
 //! ```
 //!
 //! With `WINDLASS_BLESS=1` the `>` lines are written anew: look at the difference before committing it.
@@ -153,6 +154,13 @@ impl Runner {
                     "stands tail {} persisted {} replicated {} durable {} trimmed {}",
                     status.tail, status.persisted.0, status.replicated, status.durable, status.trimmed
                 );
+                assert_eq!(line, found, "{place}");
+                return Vec::new();
+            }
+            Some("follows") => {
+                let primary = self.engine(place).status().primary;
+                let found =
+                    primary.map_or(String::from("follows nobody"), |primary| format!("follows {primary}"));
                 assert_eq!(line, found, "{place}");
                 return Vec::new();
             }

@@ -110,9 +110,10 @@ impl Engine {
         self.campaign();
     }
 
-    /// Damaged, with nobody to repair it once the one that it follows, if any, was not heard for the timeout.
-    fn is_helpless(&self) -> bool {
-        self.lacks_some()
+    /// Damaged, with nobody to repair it: the one that it follows, if any, was not heard for the timeout.
+    pub(in super::super) fn is_helpless(&self) -> bool {
+        self.core.now >= self.suspicion.deadline
+            && self.lacks_some()
             && self.stopped.is_none()
             && self.tenure.is_none()
             && self.sealing.is_none()
@@ -126,7 +127,7 @@ impl Engine {
     pub(in super::super) fn tend_suspicion(&mut self) {
         if self.may_campaign() && self.core.now >= self.suspicion.deadline {
             self.pre_vote();
-        } else if self.is_helpless() && self.core.now >= self.suspicion.deadline {
+        } else if self.is_helpless() {
             let (from, mark) = (self.core.log.persisted.0, self.core.state.mark.0);
             self.undecided(self.core.state.promised, Undecided::Damaged { from, mark });
         }
