@@ -315,8 +315,10 @@ pub enum Event {
     },
     /// A handover did not come about; this member's tenure has ended all the same if its log was sealed already.
     HandoverFailed {
-        /// Who was to have it: no voter, not streaming, or too slow.
+        /// Who was to have it.
         to: MemberId,
+        /// Why it has not.
+        reason: HandoverError,
     },
     /// The newest configuration of this member's log, or whether it is committed, has changed.
     Configuration {
@@ -381,6 +383,26 @@ pub enum PeerStatus {
     Streaming,
     /// What it lacks is released: it needs the application's checkpoint.
     NeedsSnapshot,
+}
+
+/// Why a handover did not come about.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
+pub enum HandoverError {
+    /// It would lead nothing.
+    #[error("it is no member of the group: it has left, or was never added")]
+    NoMember,
+    /// Nor would this one.
+    #[error("it learns, and does not vote yet: wait until it has caught up")]
+    Learner,
+    /// There is no session in which it takes batches; or none any more.
+    #[error("it does not follow: it is down or out of reach, or not adopted yet")]
+    Away,
+    /// What it lacks is released.
+    #[error("it needs a checkpoint of the application first: what it lacks is trimmed")]
+    NeedsSnapshot,
+    /// It had not all of the sealed log on its medium within the suspicion timeout, or not all of that was committed.
+    #[error("it had not all of the log on its medium in time: try again once it has caught up")]
+    TooSlow,
 }
 
 /// What a batch for a peer waited for, beyond the placement of those before it.

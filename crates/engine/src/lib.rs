@@ -40,8 +40,8 @@ mod slot;
 mod watermark;
 
 pub use command::{
-    Command, Event, LossError, PeerStatus, Refusal, Role, Session, Stall, StallCause, StopReason, Token,
-    Undecided,
+    Command, Event, HandoverError, LossError, PeerStatus, Refusal, Role, Session, Stall, StallCause,
+    StopReason, Token, Undecided,
 };
 pub use config::{Config, ConfigurationRecord, DurableState, Identity, Limits, Opening, PeerRecord, Timing};
 pub use configuration::{

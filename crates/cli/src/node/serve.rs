@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use slog::{Logger, warn};
 use windlass::control::Exclusion;
-use windlass::engine::{Change, ChangeError, Event, PeerStatus, Standing as Part};
+use windlass::engine::{Change, ChangeError, Event, Standing as Part};
 use windlass::{
-    AppendError, Appended, Level, Log, Lsn, MemberId, Members, Node, NodeChangeError, NodeCloseError,
-    NodeEvent, NodeEvents, Outside, ReadError,
+    AppendError, Appended, Level, Log, Lsn, MemberId, Node, NodeChangeError, NodeCloseError, NodeEvent,
+    NodeEvents, Outside, ReadError,
 };
 
 use super::End;
@@ -283,16 +283,14 @@ impl Service {
         if let Err(error) = node.log() {
             return Some(Reply::Failed { why: error.to_string() });
         }
-        let known = node.members();
-        let why = why_not(&known, to);
         let mut events = node.events();
         node.hand_over(to);
         // Not held while it takes its course, so that the member can be ended.
         drop(node);
         let late = format!("{to} has not taken over within {} s", HANDOVER_PATIENCE.as_secs());
         answer(&mut events, late, |event| {
-            if let NodeEvent::Group(Event::HandoverFailed { .. }) = event {
-                Some(Reply::Failed { why: format!("the handover did not come about: {why}") })
+            if let NodeEvent::Group(Event::HandoverFailed { to, reason }) = event {
+                Some(Reply::Failed { why: format!("the handover to {to} did not come about: {reason}") })
             } else {
                 matches!(event, NodeEvent::SteppedDown { .. }).then_some(Reply::HandedOver)
             }
@@ -392,26 +390,6 @@ fn read_words(error: &ReadError) -> String {
         return crate::log::errors::inside_record(*lsn, *record);
     }
     error.to_string()
-}
-
-/// Why a member that was asked for will not have become primary, as the primary stood before.
-fn why_not(known: &Members, to: MemberId) -> String {
-    let number = known.configuration.number();
-    let Some(entry) = known.configuration.member(to) else {
-        return format!("{to} is no member of configuration {number}: it has left, or was never added");
-    };
-    if entry.standing != Part::Voter {
-        return format!("{to} learns, and does not vote yet: wait until it has caught up");
-    }
-    match known.peers.get(&to) {
-        Some(PeerStatus::Streaming) => format!("{to} was too slow: try again once it has caught up"),
-        Some(PeerStatus::NeedsSnapshot) => {
-            format!("{to} needs a checkpoint of the application first: what it lacks is trimmed")
-        }
-        Some(PeerStatus::Away) | None => format!(
-            "{to} is away: it is down or out of reach, or has just come and is not adopted yet (`windlass group status` where it runs)"
-        ),
-    }
 }
 
 /// One line for each reason, with all who have it.

@@ -8,7 +8,9 @@ use windlass_log::{Epoch, Lsn, MemberId};
 use super::Engine;
 use super::commit::Boundaries;
 use super::peer::{Peer, Phase};
-use crate::{Command, Event, Heartbeat, Message, PeerStatus, Persisted, Session, StopReason, Token};
+use crate::{
+    Command, Event, HandoverError, Heartbeat, Message, PeerStatus, Persisted, Session, StopReason, Token,
+};
 
 #[cfg_attr(feature = "explore", derive(Clone))]
 #[derive(Debug)]
@@ -81,6 +83,15 @@ impl Tenure {
             handover: None,
             proposed: None,
             propose_at: 0,
+        }
+    }
+
+    /// Why a voter can't be handed this tenure now, if so.
+    fn keeps_from_heir(&self, to: MemberId) -> Option<HandoverError> {
+        match self.peers.get(&to) {
+            Some(peer) if peer.is_streaming() => None,
+            Some(Peer { phase: Phase::NeedsSnapshot { .. }, .. }) => Some(HandoverError::NeedsSnapshot),
+            Some(_) | None => Some(HandoverError::Away),
         }
     }
 }
@@ -428,8 +439,15 @@ impl Engine {
             return;
         }
         // A learner, or a member that has left, would lead nothing.
-        if !self.core.is_voter(to) || tenure.peers.get(&to).is_none_or(|peer| !peer.is_streaming()) {
-            return self.core.event(Event::HandoverFailed { to });
+        let reason = if self.core.is_voter(to) {
+            tenure.keeps_from_heir(to)
+        } else if self.core.newest().configuration.member(to).is_some() {
+            Some(HandoverError::Learner)
+        } else {
+            Some(HandoverError::NoMember)
+        };
+        if let Some(reason) = reason {
+            return self.core.event(Event::HandoverFailed { to, reason });
         }
         let seal = self.core.token();
         tenure.handover = Some(Handover { to, seal, sealed: false, deadline });
@@ -449,12 +467,10 @@ impl Engine {
     }
 
     fn end_handover(&mut self) {
-        let Some(Handover { to, .. }) = self.tenure.as_ref().and_then(|tenure| tenure.handover.as_ref())
-        else {
-            return;
-        };
-        let to = *to;
-        self.core.event(Event::HandoverFailed { to });
+        let Some(tenure) = &self.tenure else { return };
+        let Some(Handover { to, .. }) = tenure.handover else { return };
+        let reason = tenure.keeps_from_heir(to).unwrap_or(HandoverError::TooSlow);
+        self.core.event(Event::HandoverFailed { to, reason });
         self.step_down(StopReason::HandedOver { to });
     }
 
@@ -565,17 +581,28 @@ mod tests {
 
     #[test]
     fn a_handover_that_does_not_come_about_ends_with_the_tenure_at_its_deadline() {
-        let mut engine = handing_over();
-        engine.core.now = 499;
-        engine.tend_tenure();
-        assert!(engine.tenure.is_some());
-        engine.core.now = 500;
-        engine.tend_tenure();
-        assert!(engine.tenure.is_none());
-        let commands = commands(&mut engine);
-        assert!(commands.contains(&Command::Event(Event::HandoverFailed { to: MemberId(1) })));
-        let reason = StopReason::HandedOver { to: MemberId(1) };
-        assert!(commands.contains(&Command::StepDown { epoch: Epoch::new(2, MemberId(0)), reason }));
+        let heirs = [
+            (Phase::Streaming, HandoverError::TooSlow),
+            (Phase::NeedsSnapshot { again_at: 900 }, HandoverError::NeedsSnapshot),
+            (Phase::Adopting { again_at: 900 }, HandoverError::Away),
+            (Phase::Away { retry_at: 900 }, HandoverError::Away),
+        ];
+        for (phase, failure) in heirs {
+            let mut engine = handing_over();
+            let peer = engine.tenure.as_mut().unwrap().peers.get_mut(&MemberId(1)).unwrap();
+            (peer.phase, peer.granted_to) = (phase, Lsn(9000));
+            engine.core.now = 499;
+            engine.tend_tenure();
+            assert!(engine.tenure.is_some());
+            engine.core.now = 500;
+            engine.tend_tenure();
+            assert!(engine.tenure.is_none());
+            let commands = commands(&mut engine);
+            let failed = Event::HandoverFailed { to: MemberId(1), reason: failure };
+            assert!(commands.contains(&Command::Event(failed)), "{commands:?}");
+            let reason = StopReason::HandedOver { to: MemberId(1) };
+            assert!(commands.contains(&Command::StepDown { epoch: Epoch::new(2, MemberId(0)), reason }));
+        }
     }
 
     #[test]

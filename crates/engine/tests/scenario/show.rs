@@ -181,7 +181,7 @@ fn event(event: &Event) -> String {
         Event::NotAMember { configuration } => format!("no member of c{configuration}"),
         Event::LossAccepted { lost } => format!("loss accepted from {} to {}", lost.start, lost.end),
         Event::LossNotAccepted { reason } => format!("loss not accepted: {reason}"),
-        Event::HandoverFailed { to } => format!("handover to {to} failed"),
+        Event::HandoverFailed { to, reason } => format!("handover to {to} failed: {reason}"),
         Event::Undecided { epoch, reason } => format!("undecided {epoch}: {reason}"),
     }
 }

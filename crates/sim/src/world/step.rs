@@ -227,7 +227,9 @@ impl World {
             }
             Event::LossAccepted { .. } => self.word_answered(at, Ok(())),
             Event::LossNotAccepted { reason } => self.word_answered(at, Err(reason)),
-            Event::HandoverFailed { to } => self.say(format_args!("m{at} could not hand over to m{}", to.0)),
+            Event::HandoverFailed { to, reason } => {
+                self.say(format_args!("m{at} could not hand over to m{}: {reason}", to.0));
+            }
             Event::Undecided { epoch, reason } => {
                 self.mark(Mark::Undecided);
                 self.say(format_args!("m{at} can't choose in {epoch}: {reason}"));

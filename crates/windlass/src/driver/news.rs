@@ -162,6 +162,12 @@ impl News {
         self.left = configuration.filter(|number| *number > 0);
     }
 
+    /// Whether somebody knows this member, and keeps it out: it was in its group, and comes back with an emptied folder, or a copy. It waits for nobody to add it.
+    fn comes_back(&self) -> bool {
+        let was_in = |why: &Exclusion| matches!(why, Exclusion::OtherDisk { .. } | Exclusion::Copied { .. });
+        self.excluded.values().any(was_in)
+    }
+
     fn has_majority(&self) -> bool {
         let reached = self.others.iter().filter(|other| self.reached.contains(other)).count();
         // Who does not vote has nothing to lack.
@@ -210,7 +216,7 @@ impl News {
         } else if self.lonely.get_or_insert(Lasting::new(now)).is_due(now) {
             warn!(logger, "no majority: {} not reached", self.missing());
         }
-        if self.is_known {
+        if self.is_known || self.comes_back() {
             self.strange = None;
         } else if self.strange.get_or_insert(Lasting::new(now)).is_due(now) {
             info!(
@@ -360,12 +366,8 @@ pub(super) fn event(logger: &Logger, event: &Event) {
                 primary
             );
         }
-        Event::HandoverFailed { to } => {
-            warn!(
-                logger,
-                "the handover to {} did not come about: it does not vote, does not follow, or was too slow",
-                to
-            );
+        Event::HandoverFailed { to, reason } => {
+            warn!(logger, "the handover to {} did not come about: {}", to, reason);
         }
         Event::LossAccepted { lost } if lost.is_empty() => {
             warn!(
@@ -412,6 +414,8 @@ pub(super) fn event(logger: &Logger, event: &Event) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use windlass_engine::HandoverError;
+
     use crate::lines::Lines;
 
     const MS: u64 = 1_000_000;
@@ -559,6 +563,39 @@ mod tests {
         one.news.configured(&Configuration::founding([1, 2, 4].map(MemberId)));
         one.wait(20_000);
         assert!(one.lines().iter().all(|line| line != waits));
+    }
+
+    /// It knows of no configuration either, and nobody is to add it (kind 55).
+    #[test]
+    fn who_comes_back_with_an_emptied_folder_is_not_said_to_wait_to_be_added_kind_55() {
+        let mut one = Fixture::new();
+        one.news = News::of(MemberId(4), &[], 0, 400 * MS, 0);
+        one.status.primary = Some(MemberId(4));
+        one.news.excluded(&one.logger, MemberId(2), Exclusion::OtherDisk { known: 0xA, found: 0xB });
+        one.wait(20_000);
+        let lines = one.lines();
+        assert!(lines.len() == 1 && lines[0].starts_with("m2 keeps this member out"), "{lines:?}");
+        // Its place is taken by a new one: let in after all.
+        one.news.up(MemberId(2));
+        one.wait(2_000);
+        assert!(one.lines()[0].starts_with("this member belongs to no group yet"));
+        // Who is outside of a group has still to come.
+        one.news.excluded(&one.logger, MemberId(2), Exclusion::Outside);
+        one.lines();
+        one.wait(20_000);
+        assert!(one.lines().iter().any(|line| line.starts_with("this member belongs to no group yet")));
+    }
+
+    #[test]
+    fn a_handover_that_does_not_come_about_says_why() {
+        let one = Fixture::new();
+        event(&one.logger, &Event::HandoverFailed { to: MemberId(2), reason: HandoverError::Learner });
+        assert_eq!(
+            one.lines(),
+            [
+                "the handover to m2 did not come about: it learns, and does not vote yet: wait until it has caught up"
+            ]
+        );
     }
 
     /// A primary that does not know yet that the configuration without it is committed comes for it.
