@@ -10,6 +10,8 @@
 //! * [`Store::update`]: promises, histories, configurations; [`Store::close`];
 //! * [`Inspection`]: looking at a folder without write access, beside the process that has it open.
 //!
+//! For tests (feature `testing`) there is `testing::LoneLog`, which joins a store with what appends to it.
+//!
 //! Nothing here makes a thread, asks a clock or draws a random number: those are the caller's (DESIGN.md section 4).
 #![deny(unsafe_code)]
 
@@ -42,6 +44,8 @@ mod scrub;
 mod segment;
 mod store;
 mod superblock;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod trim;
 mod vouch;
 

@@ -1,14 +1,13 @@
-//! A log of one node over a test disk: store, hand-off and drain joined on one thread as the facade does it.
+//! A [`LoneLog`] over a test disk that may stop, and what is read of it.
 
 use std::fmt::Display;
+use std::ops::Deref;
 use std::sync::Arc;
 
-use windlass_log::{
-    Appended, Chain, Drain, DrainState, Epoch, Handoff, LogId, Lsn, MemberId, RecordKind, ReserveError,
-    SEGMENT_BYTES_MIN, Salt, Tenure,
-};
+use windlass_log::{Appended, Chain, Epoch, LogId, Lsn, MemberId, RecordKind, SEGMENT_BYTES_MIN, Salt};
 use windlass_store::disk::testing::TestDisk;
-use windlass_store::{Founding, Opened, Options, Prepared, Read, Store, Surroundings};
+use windlass_store::testing::{LoneLog, hand_off};
+use windlass_store::{Founding, Opened, Options, Read, Store, Surroundings};
 
 use crate::oracle::{Content, Found};
 
@@ -38,12 +37,15 @@ pub(crate) fn founding(member: u8) -> Founding {
     }
 }
 
-/// An open log.
-pub(crate) struct Lone {
-    pub(crate) store: Arc<Store<TestDisk>>,
-    pub(crate) opened: Opened,
-    pub(crate) handoff: Arc<Handoff>,
-    pub(crate) drain: Drain,
+/// An open log, whose disk may stop at any call.
+pub(crate) struct Lone(LoneLog<TestDisk>);
+
+impl Deref for Lone {
+    type Target = LoneLog<TestDisk>;
+
+    fn deref(&self) -> &LoneLog<TestDisk> {
+        &self.0
+    }
 }
 
 impl Lone {
@@ -54,57 +56,26 @@ impl Lone {
     }
 
     pub(crate) fn over(store: Store<TestDisk>, opened: Opened) -> Result<Lone, Gone> {
-        let store = Arc::new(store);
-        store.begin().map_err(gone)?;
-        let epoch = opened.epoch.expect("a lone log has an epoch");
-        let chain = opened.chain.expect("a lone log's chain is known");
-        let (handoff, drain) = hand_off(&store, opened.tail, epoch, chain);
-        let log = Lone { store, opened, handoff, drain };
-        log.prepare()?;
-        Ok(log)
+        LoneLog::over(store, opened).map(Lone).map_err(gone)
     }
 
     /// The helper's work, until there is none.
     pub(crate) fn prepare(&self) -> Result<(), Gone> {
-        loop {
-            match self.store.prepare_step(self.handoff.tail()).map_err(gone)? {
-                Prepared::Segment { segment, memory } => {
-                    self.handoff.install(segment, memory).expect("segments come in order");
-                }
-                Prepared::Idle => return Ok(()),
-                Prepared::Allocated { .. }
-                | Prepared::Populated { .. }
-                | Prepared::Marked { .. }
-                | Prepared::Recycled { .. } => {}
-            }
-        }
+        self.0.prepare().map_err(gone)
     }
 
     pub(crate) fn append(&mut self, content: &Content) -> Result<Appended, Gone> {
         let items: Vec<Vec<u8>> = (0..content.items.max(1)).map(|item| content.item(item)).collect();
         let parts: Vec<&[u8]> = items.iter().map(Vec::as_slice).collect();
-        loop {
-            let appended = match content.items {
-                0 => self.handoff.append(RecordKind::Data, parts[0]),
-                _ => self.handoff.append_batch(&parts),
-            };
-            match appended {
-                Ok(appended) => {
-                    self.drain();
-                    return Ok(appended);
-                }
-                Err(ReserveError::NotReady { .. }) => {
-                    self.drain();
-                    self.handoff.retire();
-                    self.prepare()?;
-                }
-                Err(error) => panic!("{error}"),
-            }
-        }
+        let appended = self.0.append_by(|handoff| match content.items {
+            0 => handoff.append(RecordKind::Data, parts[0]),
+            _ => handoff.append_batch(&parts),
+        });
+        appended.map_err(gone)
     }
 
     pub(crate) fn drain(&mut self) {
-        while matches!(self.drain.poll(1000).expect("nothing is damaged").state, DrainState::More) {}
+        self.0.drain();
     }
 
     pub(crate) fn flush(&self) -> Result<Lsn, Gone> {
@@ -124,33 +95,13 @@ impl Lone {
         history.extend(epoch, lsn).map_err(gone)?;
         self.store.cut(lsn, history, epoch).map_err(gone)?;
         let key = Salt::new(self.store.log_id()).key(epoch);
-        (self.handoff, self.drain) = hand_off(&self.store, lsn, epoch, Chain::begin(&key, lsn));
+        (self.0.handoff, self.0.drain) = hand_off(&self.0.store, lsn, epoch, Chain::begin(&key, lsn));
         Ok(())
     }
 
-    pub(crate) fn close(mut self) -> Result<(), Gone> {
-        self.handoff.seal();
-        self.drain();
-        self.store.close(self.handoff.tail()).map_err(gone)
+    pub(crate) fn close(self) -> Result<(), Gone> {
+        self.0.close().map_err(gone)
     }
-}
-
-fn hand_off(store: &Store<TestDisk>, tail: Lsn, epoch: Epoch, chain: Chain) -> (Arc<Handoff>, Drain) {
-    let (handoff, drain) = Handoff::new(Tenure {
-        geometry: store.geometry(),
-        log_id: store.log_id(),
-        epoch,
-        tail,
-        chain,
-        persisted: store.persisted().lsn(),
-        slots: 4,
-    });
-    let first = store.geometry().segment_of(tail);
-    for (segment, memory) in store.ready().into_iter().filter(|(segment, _)| *segment >= first) {
-        handoff.install(segment, memory).expect("segments come in order from the tail");
-    }
-    handoff.set_limit(Lsn(1 << 60));
-    (handoff, drain)
 }
 
 /// What was appended, as it reads from the trim point to `end`.

@@ -83,7 +83,7 @@ impl Life<'_> {
         store.cut(lsn, history, epoch).map_err(gone)?;
         self.oracle.before_cut = None;
         let key = windlass_log::Salt::new(store.log_id()).key(epoch);
-        let (handoff, drain) = hand_off(&store, lsn, epoch, Some(windlass_log::Chain::begin(&key, lsn)));
+        let (handoff, drain) = hand_off(&store, lsn, epoch, windlass_log::Chain::begin(&key, lsn));
         self.log.handoff = handoff;
         self.log.drain = drain;
         Ok(())

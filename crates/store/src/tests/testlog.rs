@@ -1,16 +1,11 @@
-//! A log of one node for the tests: store, hand-off and drain joined as the facade does it, on one thread.
+//! The [`LoneLog`] of the tests of this crate: how it is made and opened, and what is read of it.
 
-use std::sync::Arc;
-
-use windlass_log::{
-    Appended, Drain, DrainState, Epoch, Handoff, LogId, Lsn, MemberId, RecordKind, ReserveError,
-    SEGMENT_BYTES_MIN, Tenure,
-};
+use windlass_log::{Epoch, LogId, Lsn, MemberId, RecordKind, SEGMENT_BYTES_MIN};
 
 use crate::disk::Disk;
+pub(crate) use crate::testing::{LoneLog as TestLog, hand_off};
 use crate::{
-    CreateError, Founding, OpenError, Opened, Options, Persisted, PrepareError, Prepared, Read, Store,
-    StoreError, Surroundings,
+    CreateError, Founding, OpenError, Options, Persisted, PrepareError, Read, Store, StoreError, Surroundings,
 };
 
 pub(crate) const AROUND: Surroundings = Surroundings { boot_id: [1; 16], incarnation: 77 };
@@ -28,14 +23,6 @@ pub(crate) fn founding() -> Founding {
 
 pub(crate) fn options() -> Options {
     Options { retention_bytes: 4 * SEGMENT_BYTES_MIN, segments_ahead: 1, ..Options::default() }
-}
-
-/// An open log.
-pub(crate) struct TestLog<D: Disk> {
-    pub(crate) store: Arc<Store<D>>,
-    pub(crate) opened: Opened,
-    pub(crate) handoff: Arc<Handoff>,
-    pub(crate) drain: Drain,
 }
 
 impl<D: Disk> TestLog<D> {
@@ -62,54 +49,6 @@ impl<D: Disk> TestLog<D> {
         Ok(TestLog::over(store, opened))
     }
 
-    pub(crate) fn over(store: Store<D>, opened: Opened) -> Result<TestLog<D>, PrepareError> {
-        let store = Arc::new(store);
-        store.begin()?;
-        let epoch = opened.epoch.expect("a lone log has an epoch");
-        let (handoff, drain) = hand_off(&store, opened.tail, epoch, opened.chain);
-        let log = TestLog { store, opened, handoff, drain };
-        log.prepare()?;
-        Ok(log)
-    }
-
-    /// The helper's work, until there is none.
-    pub(crate) fn prepare(&self) -> Result<(), PrepareError> {
-        loop {
-            match self.store.prepare_step(self.handoff.tail())? {
-                Prepared::Segment { segment, memory } => {
-                    self.handoff.install(segment, memory).expect("in order")
-                }
-                Prepared::Idle => return Ok(()),
-                Prepared::Allocated { .. }
-                | Prepared::Populated { .. }
-                | Prepared::Marked { .. }
-                | Prepared::Recycled { .. } => {}
-            }
-        }
-    }
-
-    /// Appends and drains; helps itself to segments.
-    pub(crate) fn append(&mut self, payload: &[u8]) -> Result<Appended, PrepareError> {
-        loop {
-            match self.handoff.append(RecordKind::Data, payload) {
-                Ok(appended) => {
-                    self.drain();
-                    return Ok(appended);
-                }
-                Err(ReserveError::NotReady { .. }) => {
-                    self.drain();
-                    self.handoff.retire();
-                    self.prepare()?;
-                }
-                Err(error) => panic!("{error}"),
-            }
-        }
-    }
-
-    pub(crate) fn drain(&mut self) {
-        while matches!(self.drain.poll(1000).expect("nothing is damaged").state, DrainState::More) {}
-    }
-
     pub(crate) fn flush(&self) -> Result<Persisted, StoreError> {
         self.store.flush(self.handoff.drained())
     }
@@ -129,32 +68,4 @@ impl<D: Disk> TestLog<D> {
     pub(crate) fn payloads(&self) -> Vec<Vec<u8>> {
         self.payloads_from(self.store.trimmed())
     }
-
-    pub(crate) fn close(mut self) -> Result<(), StoreError> {
-        self.handoff.seal();
-        self.drain();
-        self.store.close(self.handoff.tail())
-    }
-}
-
-pub(crate) fn hand_off<D: Disk>(
-    store: &Store<D>,
-    tail: Lsn,
-    epoch: Epoch,
-    chain: Option<windlass_log::Chain>,
-) -> (Arc<Handoff>, Drain) {
-    let (handoff, drain) = Handoff::new(Tenure {
-        geometry: store.geometry(),
-        log_id: store.log_id(),
-        epoch,
-        tail,
-        chain: chain.expect("a lone log's chain is known"),
-        persisted: store.persisted().lsn(),
-        slots: 4,
-    });
-    for (segment, memory) in store.ready() {
-        handoff.install(segment, memory).expect("in order from the tail");
-    }
-    handoff.set_limit(Lsn(1 << 60));
-    (handoff, drain)
 }
