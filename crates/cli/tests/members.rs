@@ -166,6 +166,38 @@ fn kind_55_a_member_that_joined_and_comes_back_with_an_emptied_folder_is_kept_ou
     assert!(replaced.contains("m5 votes in the place of m4"), "{replaced}");
 }
 
+/// Kind 55: who joins while a first member is down has never met its disk, and refuses another one under its number all the same; the old one it takes.
+#[test]
+fn kind_55_a_first_member_with_an_emptied_folder_is_kept_out_by_one_that_joined_while_it_was_down() {
+    let mut group = started();
+    group.append(&records(0, 100));
+    let lost = group.primary() % 3 + 1;
+    group.kill(lost);
+    let folder = group.root.join(format!("m{lost}"));
+    let aside = group.root.join("aside");
+    std::fs::rename(&folder, &aside).unwrap();
+    group.announce(4);
+    group.start(4);
+    group.group(&["add", "4"]).well();
+    group.start(lost);
+    let others: Vec<String> = (1..=4).filter(|n| *n != lost).map(|n| format!("m{n}")).collect();
+    let told = format!("m{lost} is kept out by {}: this member's folder was made anew", others.join(", "));
+    group.wait(|group| group.group(&["status"]).out.contains(&told).then_some(()));
+    assert!(group.said(lost).contains("or, if all other members keep this one out, put its old folder back"));
+    group.append(&records(100, 200));
+    // So does who reads that.
+    group.kill(lost);
+    std::fs::remove_dir_all(&folder).unwrap();
+    std::fs::rename(&aside, &folder).unwrap();
+    group.start(lost);
+    group.wait_read(lost, &records(0, 200));
+    let row = format!("\nm{lost}      yes      backup ");
+    group.wait(|group| {
+        let out = group.group(&["status"]).well();
+        (out.contains(&row) && !out.contains("kept out")).then_some(())
+    });
+}
+
 /// Kind 55: whoever lost its disk does not come back under its number; a new member takes its place. The primary is killed while the new one learns, and records are
 /// appended all the while.
 #[test]
