@@ -18,6 +18,7 @@ mod state;
 mod transit;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use provider::{SimConnection, SimFabric, SimQueue, SimRegion, SimWaker, SimWindow};
@@ -182,6 +183,11 @@ impl FabricNet {
     /// A new opening of a member promises what it has promised before; its memory is another.
     pub(crate) fn take_violation(&self) -> Option<String> {
         self.state().violation.take()
+    }
+
+    /// Whether a page of this member's log with bytes of `stretch` in it is the first of a write that its device has not read yet: what of it the peer has already goes along, and was looked at.
+    pub(crate) fn sends_again(&self, member: u8, stretch: Range<u64>) -> bool {
+        self.state().sends_again(member, &stretch)
     }
 
     /// Breaks some connection between two members, as a lost cable does: both ends find out on their own.

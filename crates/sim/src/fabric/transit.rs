@@ -1,12 +1,13 @@
 //! A request on its way: arrival, pieces that land, completions that come back.
 
 use std::cmp::{Ordering, Reverse};
+use std::ops::Range;
 use std::sync::Arc;
 
 use windlass_fabric::{Access, ConnectionState, ErrorCause, Memory, Opcode, Status};
 use windlass_log::{Lsn, SEGMENT_HEADER, SEGMENT_HEADER_BYTES, SegmentHeader};
 
-use super::state::{Executed, Key, Posted, State, Work};
+use super::state::{Executed, Key, Payload, Posted, State, Work};
 use super::{MS, US};
 use crate::coverage::Mark;
 
@@ -626,6 +627,15 @@ impl State {
         }
     }
 
+    /// See [`super::FabricNet::sends_again`].
+    pub(super) fn sends_again(&self, member: u8, stretch: &Range<u64>) -> bool {
+        let ends = self.links.values().filter(|link| link.member == member);
+        ends.flat_map(|link| &link.sends).any(|posted| {
+            let Work::Write { payload: Payload::Place(place), .. } = &posted.work else { return false };
+            is_in_first_page(&*place.memory, place.offset, stretch)
+        })
+    }
+
     /// A connection end is being destroyed: what was promised to have landed lands, of the rest some does.
     pub(super) fn end_landings(&mut self, number: u64) {
         let is_its = |landing: &Landing| landing.target == number || landing.from == number;
@@ -681,6 +691,13 @@ fn log_place(memory: &dyn Memory, offset: u64) -> Option<Lsn> {
     SegmentHeader::decode(&header).ok().map(|header| Lsn(header.base.0 + offset))
 }
 
+/// Whether a write of a log that begins there begins with a page in which `stretch` has bytes. Of it the head may be what its target has already.
+fn is_in_first_page(memory: &dyn Memory, offset: u64, stretch: &Range<u64>) -> bool {
+    let Some(Lsn(first)) = log_place(memory, offset) else { return false };
+    let page = first..first + SEGMENT_HEADER_BYTES;
+    first.is_multiple_of(SEGMENT_HEADER_BYTES) && page.start < stretch.end && stretch.start < page.end
+}
+
 impl Posted {
     fn wants_receive(&self) -> bool {
         match &self.work {
@@ -708,5 +725,22 @@ mod tests {
         let image = HeapMemory::new(64 << 10);
         assert_eq!(log_place(&image, 32_768), None);
         assert_eq!(log_place(&HeapMemory::new(64), 0), None, "a slot");
+    }
+
+    /// Seed 7001158: rot struck the head of a page between the look at it and the device's reading, and went over what a backup had flushed.
+    #[test]
+    fn what_goes_along_with_a_write_is_the_first_page_of_one_that_begins_with_a_page() {
+        let segment = HeapMemory::new(64 << 10);
+        let (base, segment_bytes) = (Lsn(1 << 16), 64 << 10);
+        let header = SegmentHeader { log_id: LogId([1; 16]), base, segment_bytes, features: 0 };
+        segment.write(0, &header.encode());
+        let is_in = |offset, stretch: Range<u64>| {
+            let stretch = base.0 + stretch.start..base.0 + stretch.end;
+            is_in_first_page(&segment, offset, &stretch)
+        };
+        assert!(is_in(8192, 8192..8704) && is_in(8192, 11776..12288));
+        assert!(!is_in(8192, 7680..8192) && !is_in(8192, 12288..12800));
+        assert!(!is_in(8200, 8192..8704), "it has no head");
+        assert!(!is_in_first_page(&HeapMemory::new(64 << 10), 8192, &(8192..8704)), "no log");
     }
 }

@@ -348,7 +348,7 @@ fn rot_is(place: Lsn, counts: bool, trimmed: Lsn) -> RotIs {
 }
 
 /// What rots with a byte there: a medium loses no less. So of a sector that is released in part the rest is still rotten.
-fn sector_of(place: Lsn) -> std::ops::Range<u64> {
+pub(super) fn sector_of(place: Lsn) -> std::ops::Range<u64> {
     let start = place.0 / 512 * 512;
     start..start + 512
 }

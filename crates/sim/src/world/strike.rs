@@ -5,6 +5,7 @@ use windlass::engine::{Input, Role, Status, StopReason};
 use windlass_store::disk::Errno;
 use windlass_store::disk::testing::Call;
 
+use super::member::sector_of;
 use super::phase::Phase;
 use super::{What, World};
 use crate::coverage::Mark;
@@ -254,6 +255,10 @@ impl World {
         }
         let (number, kind) = (self.random.number(), self.random.range(0, 3));
         let Some((name, place)) = self.members[at].rottable(number, least) else { return false };
+        // Nothing in writing stands against rot between the look at a page's head and the device's reading of it (DESIGN.md section 14), and it goes over what peers have flushed.
+        if self.fabric.sends_again(self.members[at].id, sector_of(place)) {
+            return false;
+        }
         let offset = place.0 % SEGMENT_BYTES;
         let mark = match kind {
             0 => Mark::Rotted,
