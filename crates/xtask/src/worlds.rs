@@ -57,15 +57,18 @@ pub(crate) struct Arguments {
     /// Begin with members that have just met, in place of a primary whose first record is durable
     #[arg(long)]
     from_genesis: bool,
-    /// Stop after so many states; 60 to 150 bytes of memory each
-    #[arg(long, default_value_t = 100_000_000)]
+    /// Go through orders that come to the same one by one, too
+    #[arg(long)]
+    every_order: bool,
+    /// Stop after so many states; some 25 bytes of memory each
+    #[arg(long, default_value_t = 400_000_000)]
     states: u64,
 }
 
 pub(crate) fn command(context: &Context, arguments: &Arguments) -> ExitCode {
     println!("commit {}", steps::commit(context));
     let a = arguments;
-    let bounds: [(&str, u64); 17] = [
+    let bounds: [(&str, u64); 18] = [
         ("MEMBERS", a.members.into()),
         ("EPOCHS", a.epochs.into()),
         ("RECORDS", a.records.into()),
@@ -82,6 +85,7 @@ pub(crate) fn command(context: &Context, arguments: &Arguments) -> ExitCode {
         ("COMPLETIONS_APART", a.completions_apart.into()),
         ("NOTICES_APART", a.notices_apart.into()),
         ("FROM_GENESIS", a.from_genesis.into()),
+        ("REDUCED", (!a.every_order).into()),
         ("STATES", a.states),
     ];
     let test = ["test", "--release", "--quiet", "-p", "windlass-engine", "--test", "worlds", "--"];

@@ -52,6 +52,14 @@ pub struct Setting {
     pub placed_is_durable: bool,
     /// Hold the tokens that the canonical form visits against those that an engine shows.
     pub counts_tokens: bool,
+    /// Say after each step in depth how far it has come.
+    pub says_how_far: bool,
+    /// Orders that come to the same are gone through once (`explore/reduce.rs`).
+    pub reduced: bool,
+    /// What arrives in vain at first is always taken for one that says nothing new, though it may not be.
+    pub absorbs_too_much: bool,
+    /// Report which members and oracles were seen together, and go on behind what does not hold.
+    pub lists_reached: bool,
     /// Only look at so many states.
     pub states_max: usize,
 }
@@ -99,6 +107,10 @@ impl Default for Setting {
             from_genesis: false,
             placed_is_durable: false,
             counts_tokens: false,
+            says_how_far: false,
+            reduced: false,
+            absorbs_too_much: false,
+            lists_reached: false,
             states_max: usize::MAX,
         }
     }

@@ -50,10 +50,10 @@ pub fn walk(beginning: &Beginning, choices: &[u8]) -> Result<Walked, Violation> 
     let mut explorer = beginning.explorer.clone();
     let setting = &beginning.explorer.setting;
     let mut world = beginning.root.clone();
-    let mut events: Vec<Event> = Vec::new();
+    let (mut all, mut events): (Vec<Event>, Vec<Event>) = (Vec::new(), Vec::new());
     let mut deaths = 0;
     for choice in choices.chunks_exact(2) {
-        let all = explorer.whole_events(&world);
+        explorer.whole_events(&world, &mut all);
         let quiet = all.iter().filter(|event| event.is_quiet()).count();
         let number = usize::from(choice[0]);
         let chosen = match number {
@@ -69,15 +69,12 @@ pub fn walk(beginning: &Beginning, choices: &[u8]) -> Result<Walked, Violation> 
             event.dies_after = Some(choice[1] - 248);
         }
         events.push(event);
-        match explorer.happen(&world, event) {
-            Ok(after) => {
-                let after = after.expect("a walk has no bounds");
-                let is_up = |world: &World| explorer.facts(world, event.at).is_up;
-                deaths += u64::from(is_up(&world) && !is_up(&after));
-                world = after;
-            }
+        let was_up = explorer.brief(&world, event.at).is_up;
+        match explorer.happen(&mut world, event) {
+            Ok(within) => assert!(within, "a walk has no bounds"),
             Err(what) => return Err(shown(setting, &events, what)),
         }
+        deaths += u64::from(was_up && !explorer.brief(&world, event.at).is_up);
     }
     let acknowledged = explorer.oracles.get(world.oracle).durable().count();
     Ok(Walked { steps: events.len(), tenures: explorer.tenures, deaths, acknowledged })
