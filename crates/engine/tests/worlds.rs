@@ -103,6 +103,19 @@ fn a_group_begins() {
 }
 
 #[test]
+fn the_group_changes_through_the_log_r20() {
+    let change = Setting { epochs: 1, records: 0, changes: 1, ..Setting::default() };
+    let spare = Setting { members: 4, spares: 1, ..change.clone() };
+    // One that learns, and then one that votes.
+    let report = whole_both_ways("added", Setting { adds: true, ..spare.clone() });
+    assert_eq!(report.configuration, 2, "{report}");
+    let report = whole("replaced", Setting { replaces: true, ..spare });
+    assert_eq!(report.configuration, 2, "{report}");
+    let report = whole_both_ways("removed", Setting { epochs: 2, removes: true, ..change });
+    assert!(report.configuration == 1 && report.tenures > 4, "{report}");
+}
+
+#[test]
 fn an_arrival_that_is_taken_for_one_without_effect_is_found() {
     let setting = Setting { store_in_steps: true, ..Setting::default() };
     let wrong = Setting { reduced: true, absorbs_too_much: true, ..setting };
@@ -253,6 +266,11 @@ fn by_hand() {
         beats: small("WORLD_BEATS", 0),
         resigns: small("WORLD_RESIGNS", 0),
         handovers: small("WORLD_HANDOVERS", 0),
+        spares: small("WORLD_SPARES", 0),
+        changes: small("WORLD_CHANGES", 0),
+        adds: flag("WORLD_ADDS"),
+        removes: flag("WORLD_REMOVES"),
+        replaces: flag("WORLD_REPLACES"),
         replicated: flag("WORLD_REPLICATED"),
         store_in_steps: flag("WORLD_STORE_IN_STEPS"),
         flush_apart: flag("WORLD_FLUSH_APART"),

@@ -39,6 +39,21 @@ pub(crate) struct Arguments {
     /// Handovers
     #[arg(long, default_value_t = 0)]
     handovers: u8,
+    /// Of the members those that are not in the group at first
+    #[arg(long, default_value_t = 0)]
+    spares: u8,
+    /// Changes of members that a primary is asked for
+    #[arg(long, default_value_t = 0)]
+    changes: u8,
+    /// A change adds a member
+    #[arg(long)]
+    adds: bool,
+    /// A change removes a member
+    #[arg(long)]
+    removes: bool,
+    /// A change replaces a member
+    #[arg(long)]
+    replaces: bool,
     /// The group allows `Replicated`: every second record is asked for at that level
     #[arg(long)]
     replicated: bool,
@@ -68,7 +83,7 @@ pub(crate) struct Arguments {
 pub(crate) fn command(context: &Context, arguments: &Arguments) -> ExitCode {
     println!("commit {}", steps::commit(context));
     let a = arguments;
-    let bounds: [(&str, u64); 18] = [
+    let bounds: [(&str, u64); 23] = [
         ("MEMBERS", a.members.into()),
         ("EPOCHS", a.epochs.into()),
         ("RECORDS", a.records.into()),
@@ -79,6 +94,11 @@ pub(crate) fn command(context: &Context, arguments: &Arguments) -> ExitCode {
         ("BEATS", a.beats.into()),
         ("RESIGNS", a.resigns.into()),
         ("HANDOVERS", a.handovers.into()),
+        ("SPARES", a.spares.into()),
+        ("CHANGES", a.changes.into()),
+        ("ADDS", a.adds.into()),
+        ("REMOVES", a.removes.into()),
+        ("REPLACES", a.replaces.into()),
         ("REPLICATED", a.replicated.into()),
         ("STORE_IN_STEPS", a.store_in_steps.into()),
         ("FLUSH_APART", a.flush_apart.into()),

@@ -15,7 +15,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use windlass_engine::Role;
+use windlass_engine::{Change, Configuration, Role};
 use windlass_log::MemberId;
 
 use super::Setting;
@@ -54,6 +54,8 @@ pub struct Report {
     pub is_complete: bool,
     pub took: Duration,
     pub tenures: u64,
+    /// The highest number of a configuration that was committed.
+    pub configuration: u64,
     /// Arrivals without effect that the reduction of orders rests on, each looked at (`explore/reduce.rs`).
     pub absorbed: usize,
     /// Members, oracle and what was spent, each by its content, as they were in one state; where that was asked for.
@@ -73,7 +75,7 @@ impl std::fmt::Display for Report {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "{} states, {} transitions, depth {}, {}; {} states and {} steps of single members, {} transitions beyond the bounds, {} tenures begun, {} arrivals without effect; {:.1} s",
+            "{} states, {} transitions, depth {}, {}; {} states and {} steps of single members, {} transitions beyond the bounds, {} tenures begun, configuration {}, {} arrivals without effect; {:.1} s",
             self.states,
             self.transitions,
             self.depth,
@@ -82,6 +84,7 @@ impl std::fmt::Display for Report {
             self.member_steps,
             self.beyond,
             self.tenures,
+            self.configuration,
             self.absorbed,
             self.took.as_secs_f64()
         )
@@ -97,6 +100,9 @@ struct Explorer {
     /// Whether what is equal is one, and what was done once is not done again: not on a walk.
     merges: bool,
     property: Option<Property>,
+    founding: Configuration,
+    /// All that an operator may ask for.
+    changes: Vec<Change>,
     members: Numbered<Member>,
     facts: Vec<Rc<Facts>>,
     briefs: Vec<Brief>,
@@ -204,8 +210,26 @@ pub fn explore(setting: &Setting, property: Option<Property>) -> Report {
         is_complete,
         took: begun.elapsed(),
         tenures: explorer.tenures,
+        configuration: explorer.configuration(),
         violation,
     }
+}
+
+fn changes(setting: &Setting) -> Vec<Change> {
+    let members = (0..setting.members).map(MemberId);
+    let spares = || members.clone().skip(setting.founders().count());
+    let mut changes = Vec::new();
+    if setting.adds {
+        changes.extend(spares().map(|member| Change::Add { member, address: None }));
+    }
+    if setting.removes {
+        changes.extend(members.clone().map(|member| Change::Remove { member }));
+    }
+    if setting.replaces {
+        let replaced = |new| setting.founders().map(move |old| Change::Replace { old, new, address: None });
+        changes.extend(spares().flat_map(replaced));
+    }
+    changes
 }
 
 impl Explorer {
@@ -214,6 +238,8 @@ impl Explorer {
             setting: setting.clone(),
             merges,
             property,
+            founding: Configuration::founding(setting.founders()),
+            changes: changes(setting),
             members: Numbered::new(merges),
             facts: Vec::new(),
             briefs: Vec::new(),
@@ -252,7 +278,7 @@ impl Explorer {
     fn member(&mut self, member: Member) -> u32 {
         let number = self.members.number(member);
         if number as usize == self.facts.len() {
-            let facts = self.members.get(number).facts();
+            let facts = self.members.get(number).facts(&self.changes);
             self.briefs.push(Brief::new(&facts, &mut self.sessions));
             self.facts.push(Rc::new(facts));
         }
@@ -282,7 +308,8 @@ impl Explorer {
     /// The first state. Members that have just met are brought there by delivering everything, in one order.
     fn root(&mut self) -> World {
         self.applied = Some(Vec::new());
-        let members = (0..self.count()).map(|id| self.member(Member::new(MemberId(id)))).collect();
+        let members =
+            (0..self.count()).map(|id| self.member(Member::new(MemberId(id), &self.setting))).collect();
         let oracle = self.oracles.number(Oracle::default());
         let mut world = World { members, packets: Vec::new(), oracle, spent: Spent::default(), stale: 0 };
         for at in 0..self.count() {
@@ -312,6 +339,12 @@ impl Explorer {
             let Some(event) = events.iter().find(is_quiet) else { return };
             self.must(world, *event);
         }
+    }
+
+    fn configuration(&self) -> u64 {
+        let all =
+            (0..self.oracles.len() as u32).filter_map(|oracle| self.oracles.get(oracle).configuration());
+        all.map(|configuration| configuration.number()).max().unwrap_or(0)
     }
 
     /// The same whatever has which number.
@@ -392,6 +425,9 @@ impl Explorer {
             let leads = facts.role == Some(Role::Primary);
             if leads && spent.resigns < setting.resigns {
                 push(at, What::Resign);
+            }
+            if leads && spent.changes < setting.changes {
+                facts.changes.iter().for_each(|which| push(at, What::Change { which: *which }));
             }
             if leads && spent.beats < setting.beats {
                 push(at, What::Beat);

@@ -3,6 +3,9 @@
 //! A record that is written in part is not valid, so it is as if it had not been written: records land whole or not at
 //! all. Two records never overlap: the later one takes the place of what it overwrites.
 
+use std::cell::RefCell;
+
+use windlass_engine::{Configuration, ConfigurationRecord};
 use windlass_log::{Epoch, EpochHistory, Geometry, Lsn};
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -10,7 +13,7 @@ pub struct Record {
     pub start: Lsn,
     pub end: Lsn,
     pub epoch: Epoch,
-    /// What it says; 0 for an epoch-start record.
+    /// What it says; 0 for an epoch-start record; from `CONFIGURATIONS_FROM` on a configuration.
     pub id: u8,
 }
 
@@ -20,6 +23,40 @@ impl Record {
         let bytes = Geometry::record_bytes(if id == 0 { 16 } else { 8 });
         Record { start, end: geometry.record_end(start, bytes), epoch, id }
     }
+
+    pub fn with_configuration(
+        geometry: Geometry,
+        start: Lsn,
+        epoch: Epoch,
+        configuration: &Configuration,
+    ) -> Record {
+        let bytes = configuration.encode();
+        assert_eq!(Configuration::decode(&bytes).as_ref(), Ok(configuration));
+        let known = CONFIGURATIONS.with_borrow_mut(|all| {
+            let known = all.iter().position(|other| other == configuration);
+            known.unwrap_or_else(|| {
+                all.push(configuration.clone());
+                all.len() - 1
+            })
+        });
+        let id = CONFIGURATIONS_FROM + u8::try_from(known).expect("few");
+        let end = geometry.record_end(start, Geometry::record_bytes(bytes.len() as u64));
+        Record { start, end, epoch, id }
+    }
+
+    pub fn configuration(&self) -> Option<ConfigurationRecord> {
+        let at = usize::from(self.id.checked_sub(CONFIGURATIONS_FROM)?);
+        let configuration = CONFIGURATIONS.with_borrow(|all| all[at].clone());
+        Some(ConfigurationRecord { start: self.start, end: self.end, configuration })
+    }
+}
+
+/// Records of the application have smaller ids.
+const CONFIGURATIONS_FROM: u8 = 200;
+
+thread_local! {
+    /// What records of configurations say. Each has one place, whoever comes to it first.
+    static CONFIGURATIONS: RefCell<Vec<Configuration>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Sorted by start.

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use windlass_engine::{
-    Command, Config, Configuration, DurableState, Engine, Identity, Input, Limits, LsnRange, Message, Notice,
-    Opening, Persisted, Placed, Role, Session, Status, StopReason, Timing, Token,
+    Change, Command, Config, Configuration, ConfigurationRecord, DurableState, Engine, Identity, Input,
+    Limits, LsnRange, Message, Notice, Opening, Persisted, Placed, Role, Session, Status, StopReason, Timing,
+    Token,
 };
 use windlass_log::{Epoch, Geometry, Lsn, MemberId};
 
@@ -41,6 +42,8 @@ pub enum Action {
     Handover {
         to: MemberId,
     },
+    /// An operator asks for another group.
+    Change(Change),
     /// A primary's timer: heartbeats.
     Beat,
     /// The fabric connection to this peer breaks.
@@ -146,6 +149,8 @@ pub struct Facts {
     pub on_disk: Vec<Record>,
     pub in_memory: Vec<Record>,
     pub identity: Identity,
+    /// Those changes of the group that it would take, by their place among all.
+    pub changes: Vec<u8>,
 }
 
 fn geometry() -> Geometry {
@@ -171,13 +176,16 @@ fn timing() -> Timing {
 
 impl Member {
     /// A member of a new group whose process has not begun.
-    pub fn new(id: MemberId) -> Member {
+    pub fn new(id: MemberId, setting: &Setting) -> Member {
         let start = geometry().first_record(0);
         Member {
             id,
             engine: None,
             image: Image::default(),
-            superblock: DurableState::genesis(geometry()),
+            superblock: DurableState {
+                configurations: vec![ConfigurationRecord::founding(setting.founding(id))],
+                ..DurableState::genesis(geometry())
+            },
             memory_lost: false,
             opening: 0,
             window: None,
@@ -199,7 +207,14 @@ impl Member {
         Identity { incarnation: 100 + u64::from(self.id.0), opening: self.opening, nonce: self.opening }
     }
 
-    pub fn facts(&self) -> Facts {
+    /// What the log holds of configurations in `[from, to)`.
+    fn configurations_in(&self, from: Lsn, to: Lsn) -> Vec<ConfigurationRecord> {
+        let records = self.image.in_memory(from, &self.superblock.history).into_iter();
+        records.take_while(|record| record.end <= to).filter_map(|record| record.configuration()).collect()
+    }
+
+    /// `changes`: all that may be asked for.
+    pub fn facts(&self, changes: &[Change]) -> Facts {
         let status = self.engine.as_ref().map(Engine::status);
         let state = &self.superblock;
         Facts {
@@ -217,6 +232,10 @@ impl Member {
             on_disk: self.image.on_disk(state.trimmed, &state.history),
             in_memory: self.image.in_memory(state.trimmed, &state.history),
             identity: self.identity(),
+            changes: self.engine.as_ref().map_or(Vec::new(), |engine| {
+                let all = (0..).zip(changes);
+                all.filter(|(_, change)| engine.check_change(change).is_ok()).map(|(at, _)| at).collect()
+            }),
         }
     }
 }
@@ -290,6 +309,7 @@ impl Runner<'_> {
             Action::Suspect => self.input(Input::Suspect)?,
             Action::Resign => self.input(Input::Resign { reason: StopReason::Asked })?,
             Action::Handover { to } => self.input(Input::Handover { to: *to })?,
+            Action::Change(change) => self.input(Input::Change(*change))?,
             Action::Beat => {
                 self.outcome.member.beats += 1;
                 let now = self.now();
@@ -401,6 +421,13 @@ impl Runner<'_> {
         let member = &mut self.outcome.member;
         let mut state = member.superblock.clone();
         let valid_tail = member.image.valid_tail(state.trimmed, Lsn(u64::MAX), &state.history);
+        // What lies behind the mark may hold configurations that no save has.
+        let known = state.mark.0.min(valid_tail);
+        let found = member.configurations_in(state.trimmed, valid_tail);
+        for found in found.into_iter().filter(|found| found.end > known) {
+            state.note_configuration(found);
+        }
+        member.superblock.configurations.clone_from(&state.configurations);
         // written again in place and flushed before anything is said.
         member.image.flush(valid_tail);
         state.memory_lost |= std::mem::take(&mut member.memory_lost);
@@ -410,7 +437,7 @@ impl Runner<'_> {
         let config = Config {
             me: member.id,
             identity: member.identity(),
-            founding: Configuration::founding((0..setting.members).map(MemberId)),
+            founding: setting.founding(member.id),
             geometry: geometry(),
             replicated_allowed: setting.replicated,
             seed: 0,
@@ -535,6 +562,7 @@ impl Runner<'_> {
                     member.image.write(*record);
                 }
                 let valid_tail = member.image.valid_tail(range.start, range.end, &member.superblock.history);
+                self.tell_configurations(range.start, valid_tail)?;
                 self.input(Input::Fetched { token, valid_tail })
             }
             Packet::ReadFailed { session } => {
@@ -659,14 +687,16 @@ impl Runner<'_> {
             Command::Parse { token, to } => {
                 let from = member.engine.as_ref().map_or(Lsn(0), |engine| engine.status().tail);
                 let valid_tail = member.image.valid_tail(from, to, &member.superblock.history);
+                self.tell_configurations(from, valid_tail)?;
                 return self.input(Input::Parsed { token, valid_tail });
             }
             Command::Fetch { token, peer, session, range } => {
                 member.fetching = Some(Fetching { token, peer, session, range });
                 self.send(peer, Packet::Read { session, range });
             }
-            Command::AppendConfiguration(_) | Command::Members(_) => panic!("nobody changes the group"),
-            Command::Ungrant { .. } | Command::GrantRead { .. } | Command::Event(_) => {}
+            Command::AppendConfiguration(configuration) => return self.append_configuration(&configuration),
+            Command::Members(_) | Command::Ungrant { .. } | Command::GrantRead { .. } | Command::Event(_) => {
+            }
         }
         Ok(())
     }
@@ -678,7 +708,6 @@ impl Runner<'_> {
         match &message {
             // About time alone.
             Message::PreVote { .. }
-            | Message::NotAMember { .. }
             | Message::PreVoteReply { .. }
             | Message::Working { .. }
             | Message::AliveReply { .. } => return Ok(()),
@@ -730,7 +759,9 @@ impl Runner<'_> {
                 member.window = None;
                 member.ring.clear();
                 let state = &member.superblock;
-                let valid_tail = member.image.valid_tail(state.trimmed, Lsn(u64::MAX), &state.history);
+                let trimmed = state.trimmed;
+                let valid_tail = member.image.valid_tail(trimmed, Lsn(u64::MAX), &state.history);
+                self.tell_configurations(trimmed, valid_tail)?;
                 self.input(Input::Revoked { token, valid_tail })
             }
             Operation::Start { token, epoch, at } => self.start_tenure(token, epoch, at),
@@ -776,7 +807,10 @@ impl Runner<'_> {
     }
 
     fn put(&mut self, at: Lsn, epoch: Epoch, id: u8) -> Lsn {
-        let record = Record::new(geometry(), at, epoch, id);
+        self.put_record(Record::new(geometry(), at, epoch, id))
+    }
+
+    fn put_record(&mut self, record: Record) -> Lsn {
         self.outcome.member.image.write(record);
         self.outcome.member.tail = record.end;
         self.outcome.member.waiting.push(record);
@@ -793,6 +827,24 @@ impl Runner<'_> {
             self.input(Input::DurableWanted { to })?;
         }
         self.input(Input::Drained { to, tail: to })
+    }
+
+    fn append_configuration(&mut self, configuration: &Configuration) -> Done {
+        let member = &self.outcome.member;
+        let Some((epoch, false)) = member.tenure else {
+            return self.input(Input::ConfigurationRefused { number: configuration.number() });
+        };
+        let record = Record::with_configuration(geometry(), member.tail, epoch, configuration);
+        let to = self.put_record(record);
+        let found = record.configuration().expect("it was made of one");
+        self.input(Input::ConfigurationFound(found))?;
+        self.input(Input::Drained { to, tail: to })?;
+        self.input(Input::DurableWanted { to })
+    }
+
+    fn tell_configurations(&mut self, from: Lsn, to: Lsn) -> Done {
+        let found = self.outcome.member.configurations_in(from, to);
+        found.into_iter().try_for_each(|found| self.input(Input::ConfigurationFound(found)))
     }
 
     fn publish(&mut self, epoch: Epoch, durable: Lsn) -> Done {

@@ -12,6 +12,9 @@ mod oracle;
 mod packet;
 mod show;
 
+use windlass_engine::Configuration;
+use windlass_log::MemberId;
+
 pub use member::Facts;
 
 /// The bounds of a world: how often each kind of event happens at most, in total.
@@ -35,6 +38,14 @@ pub struct Setting {
     /// Tenures that end by themselves, as without a quorum.
     pub resigns: u8,
     pub handovers: u8,
+    /// Of the members those that are not in the group at first: the last ones.
+    pub spares: u8,
+    /// Changes of members that a primary is asked for.
+    pub changes: u8,
+    /// Whether a member is added, removed, and replaced by such a change.
+    pub adds: bool,
+    pub removes: bool,
+    pub replaces: bool,
     /// Whether the group allows `Replicated`; every second record is then asked for at that level.
     pub replicated: bool,
     /// Operations of the store (superblock, cut, revocation, seal, grant, opening of a tenure) take effect one by one, with
@@ -65,6 +76,19 @@ pub struct Setting {
 }
 
 impl Setting {
+    /// Who the group begins with.
+    pub fn founders(&self) -> impl Iterator<Item = MemberId> + use<> {
+        (0..self.members - self.spares).map(MemberId)
+    }
+
+    fn founding(&self, member: MemberId) -> Configuration {
+        if self.founders().any(|founder| founder == member) {
+            Configuration::founding(self.founders())
+        } else {
+            Configuration::unknown()
+        }
+    }
+
     /// Bounds that no walk comes to.
     pub fn wide() -> Setting {
         let most = u8::MAX;
@@ -99,6 +123,11 @@ impl Default for Setting {
             beats: 0,
             resigns: 0,
             handovers: 0,
+            spares: 0,
+            changes: 0,
+            adds: false,
+            removes: false,
+            replaces: false,
             replicated: false,
             store_in_steps: false,
             flush_apart: false,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use windlass_engine::Configuration;
 use windlass_log::{Epoch, Lsn, MemberId};
 
 use super::image::Record;
@@ -73,6 +74,7 @@ impl Oracle {
                         ));
                     }
                 }
+                self.check_chain()?;
             }
             Seen::Acknowledged { record, epoch, durable } => {
                 let known = self.acknowledged.entry(record.start).or_insert((*record, *epoch, *durable));
@@ -83,6 +85,23 @@ impl Oracle {
             }
         }
         Ok(())
+    }
+
+    /// Of what is committed each configuration follows from the one before it.
+    fn check_chain(&self) -> Result<(), String> {
+        let found = self.committed.values().filter_map(|(record, _)| record.configuration());
+        for (before, found) in (0..).zip(found) {
+            if found.configuration.number() != before + 1 {
+                return Err(format!("R-20: {found:?} is committed, behind configuration {before}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The newest that is committed, if the group was ever changed.
+    pub fn configuration(&self) -> Option<Configuration> {
+        let found = self.committed.values().rev().find_map(|(record, _)| record.configuration());
+        found.map(|found| found.configuration)
     }
 
     /// What was acknowledged at `Durable`, and so is on a quorum's media from then on.

@@ -46,6 +46,7 @@ impl Explorer {
             What::Suspect => Action::Suspect,
             What::Resign => Action::Resign,
             What::Handover { to } => Action::Handover { to: MemberId(to) },
+            What::Change { which } => Action::Change(self.changes[usize::from(which)]),
             What::Beat => Action::Beat,
             What::Break { peer, .. } => Action::Broken { peer: MemberId(peer) },
             What::FetchLate => Action::FetchLate,
@@ -217,6 +218,7 @@ impl Explorer {
             What::Append => spent.records += 1,
             What::Resign => spent.resigns += 1,
             What::Handover { .. } => spent.handovers += 1,
+            What::Change { .. } => spent.changes += 1,
             What::Beat => spent.beats += 1,
             What::Break { peer, loses } => {
                 spent.breaks += 1;
@@ -320,17 +322,20 @@ impl Explorer {
 
     fn check_all(&self, world: &World) -> Result<(), String> {
         let facts: Vec<&Facts> = world.members.iter().map(|member| &*self.facts[*member as usize]).collect();
-        let quorum = facts.len() / 2 + 1;
         let oracle = self.oracles.get(world.oracle);
+        // Those of the newest configuration that is committed: its quorum holds its record, and so what was committed before it.
+        let configuration = oracle.configuration().unwrap_or_else(|| self.founding.clone());
+        let quorum = configuration.write_quorum();
+        let voters: Vec<&Facts> = configuration.voters().map(|voter| facts[usize::from(voter.0)]).collect();
         for record in oracle.durable() {
-            let holders = facts.iter().filter(|facts| holds(&facts.on_disk, record)).count();
+            let holders = voters.iter().filter(|facts| holds(&facts.on_disk, record)).count();
             if holders < quorum {
                 return Err(format!("I-2: {record:?} is acknowledged as durable, and on {holders} media"));
             }
         }
         if world.spent.power_losses == 0 {
             for record in oracle.replicated() {
-                let holders = facts.iter().filter(|facts| holds(&facts.in_memory, record)).count();
+                let holders = voters.iter().filter(|facts| holds(&facts.in_memory, record)).count();
                 if holders < quorum {
                     return Err(format!(
                         "I-2: {record:?} is acknowledged as replicated, and held by {holders}"

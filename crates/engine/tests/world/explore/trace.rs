@@ -24,7 +24,8 @@ impl Explorer {
     /// The way to a violation from the beginning, as the lines of each member's scenario file in the order of what happened.
     pub(super) fn trace(&mut self, root: &World, events: &[Event]) -> String {
         let mut text = String::new();
-        let mut members: Vec<Member> = (0..self.count()).map(|id| Member::new(MemberId(id))).collect();
+        let mut members: Vec<Member> =
+            (0..self.count()).map(|id| Member::new(MemberId(id), &self.setting)).collect();
         text += "# how it begins\n";
         for (before, event) in std::mem::take(&mut self.beginning) {
             self.show(&mut text, &mut members, &before, event);

@@ -17,17 +17,30 @@ pub(super) struct Spent {
     pub(super) beats: u8,
     pub(super) resigns: u8,
     pub(super) handovers: u8,
+    pub(super) changes: u8,
 }
 
 impl Spent {
-    pub(super) fn bytes(self) -> [u8; 9] {
-        let Spent { epochs, records, crashes, power_losses, breaks, cuts, beats, resigns, handovers } = self;
-        [epochs, records, crashes, power_losses, breaks, cuts, beats, resigns, handovers]
+    pub(super) fn bytes(self) -> [u8; 10] {
+        let Spent {
+            epochs,
+            records,
+            crashes,
+            power_losses,
+            breaks,
+            cuts,
+            beats,
+            resigns,
+            handovers,
+            changes,
+        } = self;
+        [epochs, records, crashes, power_losses, breaks, cuts, beats, resigns, handovers, changes]
     }
 
-    fn from_bytes(bytes: [u8; 9]) -> Spent {
-        let [epochs, records, crashes, power_losses, breaks, cuts, beats, resigns, handovers] = bytes;
-        Spent { epochs, records, crashes, power_losses, breaks, cuts, beats, resigns, handovers }
+    fn from_bytes(bytes: [u8; 10]) -> Spent {
+        let [epochs, records, crashes, power_losses, breaks, cuts, beats, resigns, handovers, changes] =
+            bytes;
+        Spent { epochs, records, crashes, power_losses, breaks, cuts, beats, resigns, handovers, changes }
     }
 }
 
@@ -61,10 +74,10 @@ impl World {
     pub(super) fn fingerprint(&self) -> (u64, u64) {
         let mut hash = Fingerprint::new();
         self.members.iter().for_each(|member| hash.add(u64::from(*member)));
-        let [first @ .., last] = self.spent.bytes();
+        let [first @ .., before_last, last] = self.spent.bytes();
         hash.add(u64::from_le_bytes(first));
         hash.add(u64::from(self.oracle) << 32 | u64::from(self.stale));
-        hash.add(u64::from(last) << 32 | self.packets.len() as u64);
+        hash.add(u64::from(last) << 48 | u64::from(before_last) << 32 | self.packets.len() as u64);
         self.packets.iter().for_each(|(lane, packet)| hash.add(u64::from(*lane) << 32 | u64::from(*packet)));
         hash.finish()
     }
@@ -147,6 +160,9 @@ pub(super) enum What {
     Handover {
         to: u8,
     },
+    Change {
+        which: u8,
+    },
     Beat,
     Break {
         peer: u8,
@@ -184,6 +200,7 @@ impl What {
             What::Crash => (14, 0),
             What::LosePower { kept } => (15, kept),
             What::Restart => (16, 0),
+            What::Change { which } => (17, which),
         };
         kind << 8 | u16::from(operand)
     }
