@@ -228,6 +228,30 @@ marks! {
     Stopped = "engine stopped";
     /// A member needed a checkpoint and had it installed.
     Snapshot = "snapshot installed";
+    /// A member takes a checkpoint in pieces.
+    StreamBegun = "checkpoint: begun";
+    /// One was taken to its end.
+    StreamTaken = "checkpoint: taken";
+    /// Nobody could be asked, who was asked had none that would do, or the primary has released more meanwhile.
+    StreamRefused = "checkpoint: refused, or of no use any more";
+    /// The path between giver and taker was cut.
+    StreamCut = "checkpoint: cut";
+    /// The giver or the taker stood still.
+    StreamPaused = "checkpoint: an end stood still";
+    /// The giver died.
+    StreamGiverDied = "checkpoint: giver died";
+    /// The taker died.
+    StreamTakerDied = "checkpoint: taker died";
+    /// It begins at its first byte again.
+    StreamAgain = "checkpoint: begun again";
+    /// The log was trimmed further meanwhile.
+    StreamTrimmedMeanwhile = "checkpoint: trimmed meanwhile";
+    /// The taker died when its application had all of it and its log had not begun again.
+    StreamDiedFinished = "checkpoint: taker died behind its end";
+    /// The taker died while its log began again.
+    StreamDiedInReset = "checkpoint: taker died in the reset";
+    /// The application had it already, from before a crash.
+    StreamSpared = "checkpoint: the application had it";
     /// A backup asked for a new session.
     Resync = "resync";
     /// A member found damage in what was on its medium.

@@ -74,6 +74,12 @@ pub struct Setting {
     pub hands: Option<Hands>,
     /// What a primary is done with before any peer has it may rot at that moment.
     pub rots_unsent: bool,
+    /// Checkpoints come in pieces, from member to member.
+    pub streams: bool,
+    /// One is cut at a piece, for each, in millionths.
+    pub stream_cut: u32,
+    /// The taker dies where its log is to begin again behind one, for each, in millionths.
+    pub stream_deaths: u32,
     /// How much the members' clocks run fast or slow at most, in millionths.
     pub drift_millionths: u64,
 }
@@ -333,6 +339,9 @@ impl Setting {
             },
             hands: None,
             rots_unsent: false,
+            streams: false,
+            stream_cut: 0,
+            stream_deaths: 0,
             drift_millionths: pick(&mut random, &[0, 1_000, 50_000]),
             reservation_ns: PATIENT,
         };
@@ -347,6 +356,9 @@ impl Setting {
         }
         if matches!(seed % 32, 11 | 19 | 29) {
             setting.give_words_in_changes(&mut Random::new(seed ^ 0x0077_6f72_6473));
+        }
+        if matches!(seed % 32, 4 | 8 | 15) {
+            setting.stream_checkpoints(&mut Random::new(seed ^ 0x6368_6563_6b70));
         }
         // Where the device's word for what was placed is asked for.
         setting.rots_unsent = seed % 8 == 6 && setting.replicated_allowed;
@@ -364,6 +376,18 @@ impl Setting {
             in_changes: false,
             changes_before_loss: false,
         });
+    }
+
+    /// Checkpoints in pieces: drawn by a generator of their own. Members fall behind what is kept for them more often than elsewhere.
+    fn stream_checkpoints(&mut self, random: &mut Random) {
+        self.streams = true;
+        self.stream_cut = u32::try_from(random.range(0, 100_000)).unwrap_or(0);
+        self.stream_deaths = u32::try_from(random.range(200_000, 800_000)).unwrap_or(0);
+        self.limits.retention_bytes = 2 * SEGMENT_BYTES;
+        (self.append_ns, self.append_most) = (random.range(150_000, 400_000), 16);
+        self.process.extend([(Strike::Kill, 6), (Strike::Pause, 8), (Strike::CutOff, 12)]);
+        self.fault_ns = self.fault_ns.min(40 * MS);
+        self.faulty_ns = self.faulty_ns.max(600 * MS);
     }
 
     /// The same in a group that changes.
@@ -454,6 +478,9 @@ impl Setting {
                 let hands = self.hands.as_mut();
                 return hands.is_some_and(|hands| std::mem::take(&mut hands.changes_before_loss));
             }
+            "stream.cut" => &mut self.stream_cut,
+            "stream.deaths" => &mut self.stream_deaths,
+            "Streams" => return std::mem::take(&mut self.streams),
             "Quorums" => {
                 self.changes_sizes = false;
                 self.quorums = Quorums::Majority;

@@ -132,6 +132,29 @@ fn words_in_a_group_that_changes_can_be_switched_off() {
     assert!(marks.iter().all(|mark| report.coverage.count(*mark) == 0));
 }
 
+/// What a member lacks is released everywhere: its checkpoint comes in pieces, at each of which either end may die, stand still or be cut off, and the others go on trimming.
+#[test]
+fn a_checkpoint_in_pieces_begins_again_until_it_is_taken() {
+    let kinds = [Mark::StreamTaken, Mark::StreamAgain, Mark::StreamTrimmedMeanwhile];
+    let mut met = [0; 3];
+    for seed in [4, 8, 15, 36, 47, 68] {
+        let setting = Setting::of(seed);
+        assert!(setting.streams, "seed {seed}");
+        let report = run_with(seed, setting, true);
+        check(&report);
+        for (met, kind) in met.iter_mut().zip(kinds) {
+            *met += report.coverage.count(kind);
+        }
+    }
+    assert!(met.iter().all(|met| *met > 0), "taken, begun again, trimmed meanwhile: {met:?}");
+    let mut setting = Setting::of(4);
+    assert!(setting.switch_off("stream.cut") && setting.switch_off("stream.deaths"));
+    assert!(setting.switch_off("Streams"));
+    let report = run_with(4, setting, true);
+    check(&report);
+    assert_eq!(report.coverage.count(Mark::StreamBegun), 0);
+}
+
 #[test]
 fn an_operators_hands_can_be_switched_off() {
     let mut setting = Setting::of(10);

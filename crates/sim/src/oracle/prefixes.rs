@@ -43,6 +43,12 @@ impl Oracle {
         violated(NAME, format!("member {member} can't read its durable log at {at}: {why}"))
     }
 
+    /// Whether a committed record ends there.
+    pub(crate) fn is_committed_end(&self, lsn: Lsn) -> bool {
+        let before = self.committed.range(..lsn).next_back();
+        self.committed.contains_key(&lsn) || before.is_some_and(|(_, content)| content.end == lsn)
+    }
+
     /// The last committed record that starts at or below this LSN.
     pub(crate) fn record_below(&self, lsn: Lsn) -> Option<Lsn> {
         self.committed.range(..=lsn).next_back().map(|(start, _)| *start)

@@ -270,6 +270,8 @@ impl World {
                 Kind::OverFrozen if is_it && self.members[deed.before].paused_until > self.now => {
                     Some(Mark::PromotedOverFrozen)
                 }
+                // Where its own promise is enough it leads, and commits nothing: all voters hold what is committed.
+                Kind::Alone | Kind::WordAlone if is_it && self.takeover_quorum_of(at) == 1 => None,
                 Kind::Alone | Kind::WordAlone if is_it && self.is_isolated(at) => {
                     let what = format!("m{at} is cut off from all others, was told to lead, and does");
                     return self.check(violated(NAME, what));
@@ -297,8 +299,7 @@ impl World {
         if !self.is_faulty || self.members[at].life != life || is_alone && !self.is_isolated(at) {
             return;
         }
-        // Alone it leads all the same where its own promise is enough.
-        if is_alone && self.takeover_quorum_of(at) > 1 {
+        if is_alone {
             self.hands.deed = Some(Deed { kind: Kind::WordAlone, at, before: at });
         }
         self.give_word(at);
@@ -694,9 +695,13 @@ impl World {
         self.change_to_majorities().is_some()
     }
 
-    /// Whether nobody learns, and every voter knows the newest configuration to be committed: one behind this number.
-    pub(crate) fn has_changed(&self, since: u64) -> bool {
-        self.newest_number() > since && self.is_settled()
+    /// Whether nobody learns, and every voter knows the newest configuration to be committed: one behind this number. In writing: the one before would count again
+    /// after a restart, and may ask for more than there will be.
+    pub(crate) fn has_changed(&mut self, since: u64) -> bool {
+        self.refresh();
+        let newest = self.newest_number();
+        let is_sure = |at: &usize| self.members[*at].sure_of >= newest;
+        newest > since && self.is_settled() && self.whole_voters().iter().all(is_sure)
     }
 
     /// A voter of a configuration whose record was lost is to answer: it comes back. Whether there is one that never does.

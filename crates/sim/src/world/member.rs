@@ -712,6 +712,7 @@ impl World {
     /// A member that is down comes back with an empty disk.
     pub(super) fn empty_disk(&mut self, at: usize) {
         let incarnation = self.random.number() | 1;
+        self.forget_checkpoint(at);
         let member = &mut self.members[at];
         member.incarnation = incarnation;
         member.disk = made(member.id, incarnation, &self.setting.founding(member.id));

@@ -4,7 +4,7 @@
 //! run, byte for byte, as long as the code is the same.
 //!
 //! * [`member`]: a member's lives: opening, dying, the medium under it; * [`step`]: one turn of a driver, and what comes of it;
-//! * [`members`]: the group that changes; * [`hands`]: an operator who promotes, hands over and gives words; * [`control`]: the control connections; * [`clients`]: appenders, readers, trimmers; * [`strike`]: the faults;
+//! * [`members`]: the group that changes; * [`hands`]: an operator who promotes, hands over and gives words; * [`streams`]: checkpoints in pieces; * [`control`]: the control connections; * [`clients`]: appenders, readers, trimmers; * [`strike`]: the faults;
 //! * [`phase`]: where in a takeover a member stands.
 
 mod clients;
@@ -14,6 +14,7 @@ mod member;
 mod members;
 mod phase;
 mod step;
+mod streams;
 mod strike;
 
 use std::cmp::{Ordering, Reverse};
@@ -29,6 +30,7 @@ use self::hands::Hands;
 use self::member::Member;
 use self::members::Group;
 use self::phase::Phase;
+use self::streams::Streams;
 use crate::coverage::{Coverage, Mark};
 use crate::fabric::{FabricFaults, FabricNet, MS};
 use crate::minimum::Minimum;
@@ -68,6 +70,12 @@ enum What {
     ByHand,
     /// An operator gives its word at a member that was cut off, or wherever it stands.
     Word { member: usize, life: u64, is_alone: bool },
+    /// What brings a checkpoint in pieces takes its next step.
+    Bring { member: usize, life: u64 },
+    /// The primary is reminded to keep its log for it.
+    Remind { member: usize, life: u64 },
+    /// A member dies while its log begins again behind one.
+    DieInReset { member: usize, life: u64 },
     /// A member is cut off by an operator.
     Isolate { member: usize },
     /// Something that was slow or full for a while is not any more.
@@ -116,6 +124,7 @@ pub(crate) struct World {
     members: Vec<Member>,
     group: Group,
     hands: Hands,
+    streams: Streams,
     pairs: BTreeMap<(u8, u8), Pair>,
     cut: BTreeSet<(u8, u8)>,
     /// There are faults.
@@ -152,6 +161,7 @@ impl World {
             members,
             group: Group::of(&setting),
             hands: Hands::of(seed),
+            streams: Streams::of(seed),
             pairs: BTreeMap::new(),
             cut: BTreeSet::new(),
             is_faulty: true,
@@ -272,6 +282,9 @@ impl World {
             What::Operate => self.operate(),
             What::ByHand => self.by_hand(),
             What::Word { member, life, is_alone } => self.word_later(member, life, is_alone),
+            What::Bring { member, life } => self.bring(member, life),
+            What::Remind { member, life } => self.remind_to_keep(member, life),
+            What::DieInReset { member, life } => self.die_in_reset(member, life),
             What::Isolate { member } => self.isolate_later(member),
             What::Recover { member } => self.recover(member),
         }

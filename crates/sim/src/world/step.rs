@@ -202,6 +202,9 @@ impl World {
             }
             Event::SnapshotNeeded { from, epoch, .. } => {
                 self.say(format_args!("m{at} needs a snapshot at {from}"));
+                if self.setting.streams {
+                    return self.bring_checkpoint(at);
+                }
                 let life = self.members[at].life;
                 self.plan(2 * MS, What::Snapshot { member: at, life, at: from, epoch });
                 if let Some(driver) = &mut self.members[at].driver {
