@@ -11,7 +11,7 @@ use windlass::{Epoch, Lsn, MemberId};
 
 use super::{What, World};
 use crate::coverage::Mark;
-use crate::fabric::MS;
+use crate::fabric::{MS, US};
 use crate::oracle::violated;
 use crate::random::Random;
 
@@ -292,7 +292,7 @@ impl World {
         }
         self.install(at, (stream.at, stream.epoch));
         if dies {
-            let (life, after) = (self.members[at].life, self.streams.random.range(0, MS));
+            let (life, after) = (self.members[at].life, self.streams.random.range(20 * US, 200 * US));
             self.plan(after, What::DieInReset { member: at, life });
         }
     }
