@@ -50,6 +50,7 @@ struct Written {
     trimmed: Lsn,
 }
 
+/// As `windlass_store::testing::LoneLog`, which the store's tests have: what this target runs stays as it was when its executions were counted.
 struct Log {
     disk: TestDisk,
     store: Arc<Store<TestDisk>>,

@@ -2,6 +2,8 @@
 
 #[path = "support/lines.rs"]
 mod lines;
+#[path = "support/records.rs"]
+mod records;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -53,15 +55,7 @@ fn append(log: &Log, payload: &[u8]) -> windlass::Appended {
 }
 
 fn payloads(log: &Log) -> Vec<Vec<u8>> {
-    let mut reader = log.read_from(log.info().trimmed).unwrap();
-    let mut payloads = Vec::new();
-    loop {
-        match reader.next() {
-            Ok(record) => payloads.push(record.payload.to_vec()),
-            Err(ReadError::AtEnd { .. }) => return payloads,
-            Err(error) => panic!("{error}"),
-        }
-    }
+    records::rest(log.read_from(log.info().trimmed).unwrap())
 }
 
 #[test]

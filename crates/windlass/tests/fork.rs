@@ -4,6 +4,9 @@
 //! answers reaches the parent as the error of `spawn`, a number. The log has no threads of its own, so that no lock is held by one that the child does not have.
 #![allow(missing_docs, reason = "a test")]
 
+#[path = "support/records.rs"]
+mod records;
+
 use std::io;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::Path;
@@ -11,9 +14,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use windlass::store::OpenError as StoreOpenError;
-use windlass::{
-    CloseError, Failure, Level, Log, Lsn, OpenError, Options, ReadError, TrimError, TruncateError,
-};
+use windlass::{CloseError, Failure, Level, Log, Lsn, OpenError, Options, TrimError, TruncateError};
 
 const REFUSED: i32 = 1001;
 const OTHERWISE: i32 = 1002;
@@ -49,15 +50,7 @@ fn forked(act: impl Fn() -> bool + Send + Sync + 'static) -> Child {
 
 fn payloads(folder: &Path) -> Vec<Vec<u8>> {
     let log = options().open(folder).unwrap();
-    let mut reader = log.read_from(log.info().trimmed).unwrap();
-    let mut all = Vec::new();
-    loop {
-        match reader.next() {
-            Ok(record) => all.push(record.payload.to_vec()),
-            Err(ReadError::AtEnd { .. }) => return all,
-            Err(error) => panic!("{error}"),
-        }
-    }
+    records::rest(log.read_from(log.info().trimmed).unwrap())
 }
 
 #[test]

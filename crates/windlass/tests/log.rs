@@ -2,6 +2,8 @@
 
 #[path = "support/lines.rs"]
 mod lines;
+#[path = "support/records.rs"]
+mod records;
 
 use std::future::Future as _;
 use std::time::{Duration, Instant};
@@ -25,15 +27,7 @@ fn soon() -> Instant {
 }
 
 fn payloads(log: &Log, from: Lsn, level: Level) -> Vec<Vec<u8>> {
-    let mut reader = log.read_at(from, level).unwrap();
-    let mut payloads = Vec::new();
-    loop {
-        match reader.next() {
-            Ok(record) => payloads.push(record.payload.to_vec()),
-            Err(ReadError::AtEnd { .. }) => return payloads,
-            Err(error) => panic!("{error}"),
-        }
-    }
+    records::rest(log.read_at(from, level).unwrap())
 }
 
 #[test]

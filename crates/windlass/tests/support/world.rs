@@ -1,6 +1,9 @@
 //! A fabric in memory with the semantics of the model, for drivers that are stepped by hand. Nothing in it waits for time and
 //! nothing is random: a request lies in its connection's queue until [`World::step`] executes it, or, in an automatic world, until
 //! somebody polls. It passes the conformance suite (tests/world.rs).
+//!
+//! The simulator has a fabric of its own, and what both check of a request is alike: it is the model's. That one depends on this crate, its requests travel on virtual time with faults,
+//! and it knows no devices of several kinds; two that pass the same suite each by itself have not the same mistake.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::collections::{BTreeMap, VecDeque};
