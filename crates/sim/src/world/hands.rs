@@ -657,12 +657,16 @@ impl World {
             self.hands.named = Some(at);
             return self.plan(MS, What::Open { member: at });
         }
-        let is_held = |at: &usize, word: &Word| word.life == self.members[*at].life && !word.is_doubtful;
+        // One who has left since leads nothing with its word.
+        let whole = self.whole_voters();
+        let is_held = |at: &usize, word: &Word| {
+            word.life == self.members[*at].life && !word.is_doubtful && whole.contains(at)
+        };
         if self.hands.words.iter().any(|(at, word)| is_held(at, word)) {
             return;
         }
         let runs = |at: &usize| self.members[*at].driver.is_some() && !self.hands.away.contains(at);
-        let voters: Vec<usize> = self.whole_voters().into_iter().filter(runs).collect();
+        let voters: Vec<usize> = whole.iter().copied().filter(runs).collect();
         // Never one whose disk was emptied: with another such one it would begin a new group.
         let named = self.hands.named.filter(|named| voters.contains(named));
         if voters.is_empty() {
