@@ -557,6 +557,32 @@ fn an_append_waits_for_the_primary_whose_disk_is_full_to_hand_over_kind_20() {
     assert!(read.stdout == lines(0, 20_000), "{} bytes", read.stdout.len());
 }
 
+/// Where two of three come back with empty folders, an operator's word at one of them would begin a new group beside the third one's log (kind 55).
+#[test]
+fn an_operators_word_is_not_taken_by_a_member_whose_log_is_empty_kind_55() {
+    let mut group = Group::init_small().start_all();
+    group.primary();
+    group.append(&lines(0, 10));
+    group.wait_even();
+    for number in 1..=3 {
+        group.kill(number);
+        if number < 3 {
+            std::fs::remove_dir_all(group.root.join(format!("m{number}"))).unwrap();
+        }
+    }
+    for number in [1, 2] {
+        group.start(number);
+        // Until it answers: then as it stands.
+        let out = group.wait(|group| {
+            let out = group.output(&["accept-loss", "--member", &number.to_string(), "--yes"]);
+            (out.status.code() != Some(5)).then_some(out)
+        });
+        let why = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(out.status.code() == Some(3) && why.contains("this member's log is empty"), "{out:?}");
+    }
+    assert!(!group.said(1).contains("an operator has this member lead"), "{}", group.said(1));
+}
+
 #[test]
 fn a_client_with_another_groups_file_gets_nothing_from_the_members_whose_sockets_it_names() {
     let group = Group::init().start_all();

@@ -17,7 +17,7 @@ use windlass::{
 use crate::exit::{Failure, Status};
 
 /// Where the first record of a new log's first segment may be: nothing is ever before it.
-const FIRST: Lsn = Lsn(4096);
+pub(crate) const FIRST: Lsn = Lsn(4096);
 
 /// A place in a log's files and what is there.
 pub(super) fn place(file: &Path, offset: u64, lsn: Lsn, what: &dyn fmt::Display) -> String {
