@@ -185,7 +185,7 @@ fn planted_bugs_of_the_engine_are_found() {
 fn planted_bugs_do_the_same_wrong_both_ways() {
     use windlass_log::planted::{Bug, plant};
     let genesis = Setting { epochs: 1, from_genesis: true, flush_apart: true, ..Setting::default() };
-    let takeover = Setting { records: 0, flush_apart: true, ..Setting::default() };
+    let takeover = Setting { flush_apart: true, ..Setting::default() };
     let power = Setting { replicated: true, power_losses: 1, flush_apart: true, ..Setting::default() };
     for (bug, setting) in [
         (Bug::CommitByPlaced, genesis),
