@@ -108,7 +108,7 @@ pub(crate) enum Reply {
         sequence: u64,
         why: String,
     },
-    Status(Standing),
+    Status(Box<Standing>),
     Barrier {
         end: u64,
     },
@@ -189,6 +189,12 @@ pub(crate) struct Standing {
     pub(crate) quorum: usize,
     /// By whom it is kept out of the group, why, and what to do.
     pub(crate) kept_out: Vec<String>,
+    /// Why it has stopped, and what to do, if it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) stopped: Option<String>,
+    /// Where its log can't go on with the primary's: how far a checkpoint of the application has to reach.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) checkpoint_from: Option<u64>,
     /// What it counted of its windows since its process began.
     pub(crate) windows: Windows,
     /// Completions that it has thrown away since its process began, where it was told to (feature `faults`).
@@ -678,6 +684,8 @@ mod tests {
             voters: vec![1, 2, 3],
             quorum: 2,
             kept_out: vec!["by m1: because".into()],
+            stopped: Some("asked".into()),
+            checkpoint_from: Some(8008),
             windows: Windows { binds: 600, allocated: 4, used_up: 2 },
             completions_lost: LostCompletions { requests: 5, receives: 0 },
         };
@@ -689,7 +697,7 @@ mod tests {
             Reply::Welcome,
             Reply::Stranger { why: "whose?".into() },
             Reply::Unknown { sequence: 1, why: "perhaps".into() },
-            Reply::Status(standing),
+            Reply::Status(Box::new(standing)),
             Reply::Barrier { end: 9 },
             Reply::Failed { why: "gone".into() },
             Reply::Record { start: 5, end: 64, payload: vec![1, 2] },

@@ -34,7 +34,7 @@ impl Sockets {
     /// Where a member stands; `None` while it does not answer.
     pub(super) fn standing(&self, at: usize) -> Option<Standing> {
         match client::ask(&self.paths[at], &self.pass, &Request::Status, ANSWER) {
-            Ok(Reply::Status(standing)) => Some(standing),
+            Ok(Reply::Status(standing)) => Some(*standing),
             Ok(_) | Err(_) => None,
         }
     }

@@ -222,7 +222,7 @@ impl Cluster {
             return None;
         }
         match self.ask(at, &Request::Status) {
-            Ok(Reply::Status(standing)) => Some(standing),
+            Ok(Reply::Status(standing)) => Some(*standing),
             Ok(_) | Err(_) => None,
         }
     }

@@ -280,7 +280,7 @@ impl Group {
 
     fn standing_within(&self, member: &MemberConfig, patience: Duration) -> std::io::Result<Standing> {
         match client::ask(&member.client, &self.pass, &Request::Status, patience) {
-            Ok(Reply::Status(standing)) => Group::answered(member, standing.by).map(|()| standing),
+            Ok(Reply::Status(standing)) => Group::answered(member, standing.by).map(|()| *standing),
             Ok(Reply::Failed { why }) => Err(std::io::Error::other(why)),
             Ok(other) => Err(std::io::Error::other(format!("an answer to something else: {other:?}"))),
             Err(error) => Err(Group::down(member, error)),

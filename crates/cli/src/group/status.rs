@@ -176,11 +176,19 @@ fn notes<'a>(
         );
         ("waits", vec![why])
     } else if standing.role == "stopped" {
+        let why = standing.stopped.as_deref().unwrap_or("its lines say why");
         let why = format!(
-            "m{number} runs and takes part in nothing: its lines say why; once that is mended end it, and start it with {}",
+            "m{number} runs and takes part in nothing: {why}. Once that is mended end it, and start it with {}",
             start()
         );
         ("stopped", vec![why])
+    } else if let Some(from) = standing.checkpoint_from {
+        let why = format!(
+            "m{number} can't go on with the primary's log (what it lacks is trimmed, or it had trimmed what an operator's word has given up; its lines say which): it needs a \
+             checkpoint of the application that reaches at least LSN {from} (`NodeOptions::checkpoints`; `windlass node` has none); a new member in its place (`windlass group \
+             replace {number} NEW`) needs none as long as the primary's log has never been trimmed"
+        );
+        ("waits", vec![why])
     } else if standing.role == "candidate" {
         let why = format!(
             "m{number} hears of no primary, and asks the others whether it may lead: that passes once enough of them answer, or a primary is heard of; the lines of its \
@@ -252,6 +260,8 @@ mod tests {
             voters: vec![1, 2, 3],
             quorum: 2,
             kept_out: vec!["by m1: use `windlass group replace`".into()],
+            stopped: None,
+            checkpoint_from: None,
             windows: Windows::default(),
             completions_lost: LostCompletions::default(),
         }
@@ -276,6 +286,20 @@ mod tests {
             (1, Err(std::io::Error::other("m2 answers at m.sock")), None, "unknown", &["m2 answers"]),
             (1, Ok(standing(1)), None, "kept out", &["m1 is kept out by m1: use `windlass group replace`"]),
             (1, with(|s| s.role = "stopped".into()), None, "stopped", &["its lines say why", start]),
+            (
+                1,
+                with(|s| (s.role, s.stopped) = ("stopped".into(), Some("a flush failed".into()))),
+                None,
+                "stopped",
+                &["takes part in nothing: a flush failed. Once", start],
+            ),
+            (
+                1,
+                with(|s| (s.role, s.checkpoint_from) = ("backup".into(), Some(8008))),
+                None,
+                "waits",
+                &["reaches at least LSN 8008", "replace 1 NEW`"],
+            ),
             (1, with(|s| s.standing = "outside".into()), None, "waits", &["waits to be added"]),
             (1, with(|s| s.outside = Some("it has left: stop it".into())), None, "outside", &["stop it"]),
             (

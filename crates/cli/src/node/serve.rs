@@ -195,9 +195,10 @@ impl Service {
     fn standing(&self) -> Option<Reply> {
         let node = self.node.upgrade()?;
         let (status, log, group) = (node.status(), node.log().ok(), node.metrics().group);
-        let (configuration, me) = (node.members().configuration, node.info().member);
+        let (configuration, info) = (node.members().configuration, node.info());
+        let me = info.member;
         let outside = node.outside();
-        Some(Reply::Status(Standing {
+        Some(Reply::Status(Box::new(Standing {
             by: me.0,
             role: format!("{:?}", status.role).to_lowercase(),
             // A member may have promised the next tenure already; a primary's own is what it leads in.
@@ -222,6 +223,8 @@ impl Service {
             voters: configuration.voters().map(|voter| voter.0).collect(),
             quorum: configuration.useful_quorum(),
             kept_out: kept_out(&node.exclusions()),
+            stopped: status.stopped.map(|reason| reason.to_string()),
+            checkpoint_from: info.checkpoints.needed_from.map(|from| from.0),
             void_batches: group.void_batches,
             windows: Windows {
                 binds: group.window_binds,
@@ -235,7 +238,7 @@ impl Service {
             },
             #[cfg(not(feature = "faults"))]
             completions_lost: client::LostCompletions::default(),
-        }))
+        })))
     }
 
     /// Answers in order, several in one write where they are there already.
