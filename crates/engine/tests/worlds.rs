@@ -160,7 +160,10 @@ fn planted_bugs_of_the_engine_are_found() {
     let genesis = Setting { epochs: 1, from_genesis: true, flush_apart: true, ..Setting::default() };
     let takeover = Setting { flush_apart: true, ..Setting::default() };
     let power = Setting { replicated: true, power_losses: 1, flush_apart: true, ..Setting::default() };
+    let spare = Setting { members: 4, spares: 1, changes: 1, reduced: true, ..Setting::default() };
     for (bug, setting) in [
+        (Bug::LearnerCounted, Setting { epochs: 1, adds: true, flush_apart: true, ..spare.clone() }),
+        (Bug::PredecessorForgotten, Setting { records: 0, replaces: true, ..spare }),
         (Bug::CommitByPlaced, genesis),
         (Bug::R16, takeover.clone()),
         (Bug::R20, takeover),
