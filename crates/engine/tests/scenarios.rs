@@ -143,6 +143,8 @@ scenarios! {
     r18_a_loss_accepted_ends_with_a_primary
     r18_a_loss_is_accepted_by_nobody_that_has_stopped
     r18_a_loss_accepted_below_a_committed_configuration_takes_the_next_change_r20
+    r18_a_configuration_whose_place_a_word_gave_up_counts_at_all_r20
+    r18_a_candidate_takes_the_configuration_that_has_no_record_in_the_log_it_takes_r20
     r18_a_loss_accepted_below_what_the_best_log_has_released_names_its_member
     r20_a_lost_configuration_is_known_until_it_is_had_again
     r20_a_loss_accepted_waits_for_the_voters_of_a_lost_configuration

@@ -371,7 +371,7 @@ mod tests {
         core.learn(Lsn(7000), Lsn(7000));
         core.found_damage(Lsn(5000));
         core.set_tail(Lsn(7000));
-        core.adopt(Lsn(5000), core.state.history.clone(), Persisted(Lsn(6000)));
+        core.adopt(Lsn(5000), core.state.history.clone(), Persisted(Lsn(6000)), &[]);
         let mut is_damaged = |tail, persisted| {
             (engine.core.log.tail, engine.core.log.persisted) = (Lsn(tail), Persisted(Lsn(persisted)));
             engine.core.check();

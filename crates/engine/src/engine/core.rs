@@ -242,14 +242,31 @@ impl Core {
     }
 
     /// The log goes on from `at` with this history, which may give the place of the configuration that is known to be committed to another epoch's bytes: after an
-    /// operator's word. It counts on, before whatever is written from there on.
+    /// operator's word. It counts on from where the two lines part: whatever is written from there on comes behind it, and what a damaged log has to have again
+    /// before that place lies before it, older configurations among it.
     fn place_committed_configuration(&mut self, at: Lsn, history: &EpochHistory) {
         let own = &self.state.history;
         if let Some(first) = self.state.configurations.first_mut()
             && first.end > at
             && epoch_before(own, first.end) != epoch_before(history, first.end)
         {
-            (first.start, first.end) = (at, at);
+            let parts = divergence(own, first.end, history, first.end, at);
+            (first.start, first.end) = (parts, parts);
+        }
+    }
+
+    /// The configurations of the log that this one goes on with. One without a record stands there since an operator's word gave up the place that it had: no byte of the
+    /// log brings it to who has not heard that it is committed.
+    fn take_placed_configuration(&mut self, of_other: &[ConfigurationRecord]) {
+        let Some(placed) = of_other.first().filter(|first| first.start == first.end && first.end > Lsn(0))
+        else {
+            return;
+        };
+        let records = &mut self.state.configurations;
+        let number = placed.configuration.number();
+        if records.first().is_some_and(|first| first.configuration.number() < number) {
+            records.retain(|record| record.end > placed.end);
+            records.insert(0, placed.clone());
         }
     }
 
@@ -454,8 +471,15 @@ impl Core {
         (expected != Epoch::NONE && found != expected).then_some(GivenUp { released, expected, found })
     }
 
-    /// Takes a planned history, so that the next command that saves the state carries it. Returns that command's token.
-    pub(super) fn adopt(&mut self, at: Lsn, history: EpochHistory, mark: Persisted) -> Token {
+    /// Takes a planned history, so that the next command that saves the state carries it, and of the other log's configurations what it does not have as a record.
+    /// Returns that command's token.
+    pub(super) fn adopt(
+        &mut self,
+        at: Lsn,
+        history: EpochHistory,
+        mark: Persisted,
+        of_other: &[ConfigurationRecord],
+    ) -> Token {
         assert!(self.log.flush.is_none(), "a cut under a flush in flight");
         assert!(at >= self.durable.min(self.log.tail), "I-2: a cut at {at} below durable {}", self.durable);
         assert!(self.damage.is_none_or(|damage| at <= damage), "a log that goes on behind its damage");
@@ -463,6 +487,7 @@ impl Core {
         self.keep_lost_configuration(at, &history, mark);
         self.cut_configurations(at);
         self.place_committed_configuration(at, &history);
+        self.take_placed_configuration(of_other);
         self.state.history = history;
         self.state.mark = mark;
         let history = &self.state.history;
@@ -498,16 +523,18 @@ impl Core {
         // What is known to be durable goes with it: as a voter this member would otherwise name a mark that no log reaches any more, and nobody could be chosen without another word. What this
         // process has published stays (`durable`): a word is refused where that lies beyond the log.
         self.durable_known = self.durable_known.min(self.log.tail);
+        let tail = self.log.tail;
+        // What is known to be committed counts on, before whatever is written from here on. It may lie beyond the end of a log that lacks nothing of its own, too: one that had
+        // heard of it and lost it with its torn end.
+        if let Some(first) = self.state.configurations.first_mut().filter(|first| first.end > tail) {
+            (first.start, first.end) = (tail, tail);
+        }
         if !self.damaged() {
             return false;
         }
         self.state.mark = self.log.persisted;
         (self.damage, self.is_placed_unseen, self.lost_configuration) = (None, false, None);
         self.whole_behind.clear();
-        let tail = self.log.tail;
-        if let Some(first) = self.state.configurations.first_mut().filter(|first| first.end > tail) {
-            (first.start, first.end) = (tail, tail);
-        }
         true
     }
 
@@ -887,7 +914,7 @@ pub(super) mod tests {
             core.witnessed.insert(MemberId(member), Mark { epoch: epoch(1), lsn: Lsn(lsn) });
         }
         core.state.promised = epoch(2);
-        core.adopt(Lsn(5000), history(&[(1, 4096), (2, 5000)]), Persisted(Lsn(5000)));
+        core.adopt(Lsn(5000), history(&[(1, 4096), (2, 5000)]), Persisted(Lsn(5000)), &[]);
         assert_eq!(core.witnessed.keys().collect::<Vec<_>>(), [&MemberId(1)]);
     }
     #[test]
@@ -899,8 +926,39 @@ pub(super) mod tests {
             (core.state.configurations[0].start.0, core.state.configurations[0].end.0)
         };
         assert_eq!(placed(5040, &[(1, 4096), (2, 5040)]), (5040, 5040));
+        assert_eq!(
+            placed(4500, &[(1, 4096), (2, 5040)]),
+            (5040, 5040),
+            "damaged below: not where it goes on"
+        );
         assert_eq!(placed(5040, &[(1, 4096)]), (5000, 5096), "it comes again with the log");
         assert_eq!(placed(5200, &[(1, 4096), (2, 5200)]), (5000, 5096), "it is here");
+    }
+
+    /// Seed 7103421, and what would have become of its member as a candidate.
+    #[test]
+    fn a_configuration_whose_place_a_word_gave_up_comes_with_the_log_that_it_counts_in_r20() {
+        let [founding, next] = records(5096);
+        let placed = |at| ConfigurationRecord { start: Lsn(at), end: Lsn(at), ..next.clone() };
+        let taken = |own: &[ConfigurationRecord], other: &[ConfigurationRecord]| {
+            let mut core = opened(false, 6000, 6000, own);
+            core.state.promised = epoch(2);
+            core.adopt(Lsn(4500), history(&[(1, 4096), (2, 5000)]), Persisted(Lsn(5000)), other);
+            let newest = core.newest().configuration.number();
+            (newest, core.state.configurations.iter().map(|record| record.end.0).collect::<Vec<_>>())
+        };
+        assert_eq!(
+            taken(&[], &[placed(5000)]),
+            (1, [5000].to_vec()),
+            "it counts before the log has come so far"
+        );
+        assert_eq!(taken(&[], &[founding]), (0, [0].to_vec()));
+        assert_eq!(taken(&[], core::slice::from_ref(&next)), (0, [0].to_vec()), "it comes with the log");
+        assert_eq!(
+            taken(core::slice::from_ref(&next), &[placed(5000)]),
+            (1, [5000].to_vec()),
+            "who knew it has it there, too"
+        );
     }
 
     #[test]
@@ -920,5 +978,10 @@ pub(super) mod tests {
         assert_eq!(given_up(4500), (true, 4500, 4500));
         assert_eq!(given_up(5096), (true, 5000, 5096));
         assert_eq!(given_up(6000), (false, 5000, 5096));
+        // One that lacks nothing, and had heard of it before its torn end was lost.
+        let mut core = opened(false, 4500, 4500, &[]);
+        core.state.configurations = records(5096)[1..].to_vec();
+        assert!(!core.give_up_lost());
+        assert_eq!(core.state.configurations[0].end, Lsn(4500));
     }
 }

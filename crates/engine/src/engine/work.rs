@@ -212,7 +212,7 @@ impl Engine {
             Adoption::Cut { at, history, mark } => {
                 // A primary holds all that is known to be durable, unless an operator has accepted its loss.
                 self.core.keep_durable_known(&offer.history, offer.tail, offer.trimmed);
-                let token = self.core.adopt(at, history, mark);
+                let token = self.core.adopt(at, history, mark, &offer.configurations);
                 self.set_step(Step::Save(token));
             }
             Adoption::NeedsSnapshot => {

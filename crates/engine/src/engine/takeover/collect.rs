@@ -199,7 +199,7 @@ impl Engine {
             }
             return self.give_up();
         }
-        let Summary { valid_tail: tail, trimmed, history, .. } = log;
+        let Summary { valid_tail: tail, trimmed, history, configurations, .. } = log;
         if member == self.core.me() {
             return self.flush_before_lead(fence, configuration);
         }
@@ -225,7 +225,7 @@ impl Engine {
                 let is_given_up = self.accepted == Accepted::All && self.core.damaged();
                 let mark = if is_given_up { mark.max(self.core.state.mark) } else { mark };
                 self.core.keep_durable_known(&history, tail, trimmed);
-                let token = self.core.adopt(at, merged, mark);
+                let token = self.core.adopt(at, merged, mark, &configurations);
                 let chosen = Chosen { member, tail, trimmed, history, configuration };
                 self.set_phase(Phase::Cut { fence, chosen, token });
                 self.extend();
