@@ -38,9 +38,12 @@ impl Oracle {
     /// What a member answers about one of them.
     pub(crate) fn answered(&mut self, member: u8, (epoch, start): (Epoch, Lsn), answer: Answer) -> Checked {
         let Some(append) = self.appends.get(&(epoch, start)) else { return Ok(()) };
+        if self.is_unheard(member, epoch, start) {
+            // So it is in the line that a word has given up.
+            return Ok(());
+        }
         let is_in = self.committed.get(&start) == Some(&append.content);
         match answer {
-            Answer::Committed if !is_in && self.is_unheard(member, epoch, start) => Ok(()),
             Answer::Committed if !is_in => violated(
                 NAME,
                 format!(

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use windlass::{Epoch, Lsn};
+use windlass_log::EpochHistory;
 
 use super::{Checked, Content, Oracle, Violation};
 
@@ -32,10 +33,12 @@ pub(crate) struct Losses {
 }
 
 /// A log as it is led from by a word: what there is to read of it ends at `read_to`, before `end` where something has rotted that its member does not know of yet.
+/// What lies between is told by `history` alone: what another epoch had there is not in this log.
 pub(crate) struct Left {
     pub(crate) trimmed: Lsn,
     pub(crate) read_to: Lsn,
     pub(crate) end: Lsn,
+    pub(crate) history: EpochHistory,
     pub(crate) records: BTreeMap<Lsn, Content>,
 }
 
@@ -49,8 +52,9 @@ impl Oracle {
         memory_only: bool,
     ) -> Result<usize, Violation> {
         let unread = left.read_to..left.end;
-        let is_lost = |start: &Lsn, content: &Content| {
-            !unread.contains(start) && left.records.get(start) != Some(content)
+        let is_lost = |start: &Lsn, content: &Content| match unread.contains(start) {
+            true => left.history.epoch_at(*start) != Some(content.epoch),
+            false => left.records.get(start) != Some(content),
         };
         let of_committed =
             self.committed.range(left.trimmed..).find(|(start, content)| is_lost(start, content));
@@ -131,6 +135,7 @@ impl Oracle {
 
 #[cfg(test)]
 mod tests {
+    use super::super::unknown::Answer;
     use super::*;
     use windlass_log::RecordKind;
 
@@ -140,6 +145,14 @@ mod tests {
 
     fn record(start: u64, of: u64) -> (Lsn, Content) {
         (Lsn(start), Content { end: Lsn(start + 100), epoch: epoch(of), kind: RecordKind::Data, hash: start })
+    }
+
+    fn history(entries: &[(u64, u64)]) -> EpochHistory {
+        let mut history = EpochHistory::new();
+        for (of, start) in entries {
+            history.extend(epoch(*of), Lsn(*start)).unwrap();
+        }
+        history
     }
 
     /// Three records of an epoch, published by member 1: the last is acknowledged at `Replicated` alone.
@@ -162,6 +175,7 @@ mod tests {
             trimmed: Lsn(4096),
             read_to: Lsn(to),
             end: Lsn(to),
+            history: history(&[(1, 4096)]),
             records: records.map(|start| record(start, 1)).collect(),
         }
     }
@@ -175,6 +189,36 @@ mod tests {
         };
         assert!(holds(&oracle, 4196).is_ok());
         assert!(holds(&oracle, 4096).is_err(), "the first one was not given up");
+    }
+
+    #[test]
+    fn behind_rot_a_word_gives_up_what_another_epoch_had_there() {
+        let left = |begun: u64| Left {
+            read_to: Lsn(4096),
+            history: history(&[(1, 4096), (2, begun)]),
+            records: BTreeMap::new(),
+            ..left(4396)
+        };
+        let given_up = |begun| oracle().give_up(0, epoch(3), &left(begun), false).unwrap();
+        assert_eq!(given_up(4196), 2);
+        assert_eq!(given_up(4396), 0, "of the same epoch it is the same");
+    }
+
+    /// Seed 7200506: an append was cut in the line that a word gives up, and is in the one that it takes.
+    #[test]
+    fn who_has_not_heard_of_a_word_says_what_was_cut_in_its_own_line() {
+        let mut oracle = oracle();
+        let (start, content) = record(4196, 2);
+        oracle.appended(start, content).unwrap();
+        let says = |oracle: &mut Oracle, answer| oracle.answered(1, (epoch(2), start), answer);
+        says(&mut oracle, Answer::Cut).unwrap();
+        oracle.give_up(0, epoch(3), &left(4196), false).unwrap();
+        says(&mut oracle, Answer::Cut).unwrap();
+        assert!(oracle.published(0, epoch(3), start, content).is_ok());
+        says(&mut oracle, Answer::Cut).unwrap();
+        oracle.hears_of_words(1, epoch(3));
+        assert!(says(&mut oracle, Answer::Committed).is_ok());
+        assert!(says(&mut oracle, Answer::Cut).is_err(), "whoever has heard of it knows better");
     }
 
     #[test]

@@ -473,8 +473,8 @@ impl World {
         let (trimmed, tail) = (driver.store().trimmed(), driver.status().tail);
         let history = driver.store().superblock().history;
         let begun = history.entries().iter().find(|entry| entry.epoch == epoch).map(|entry| entry.start);
-        let mut left =
-            Left { trimmed, read_to: trimmed, end: begun.unwrap_or(tail), records: BTreeMap::new() };
+        let end = begun.unwrap_or(tail);
+        let mut left = Left { trimmed, read_to: trimmed, end, history, records: BTreeMap::new() };
         let mut reader = driver.store().reader(trimmed);
         let mut failures = 0;
         while left.read_to < left.end {
