@@ -144,6 +144,7 @@ scenarios! {
     r18_a_loss_is_accepted_by_nobody_that_has_stopped
     r18_a_loss_accepted_below_a_committed_configuration_takes_the_next_change_r20
     r18_a_configuration_whose_place_a_word_gave_up_counts_at_all_r20
+    r18_a_loss_accepted_leads_with_what_another_knows_to_be_committed_r20
     r18_a_candidate_takes_the_configuration_that_has_no_record_in_the_log_it_takes_r20
     r18_a_loss_accepted_below_what_the_best_log_has_released_names_its_member
     r20_a_lost_configuration_is_known_until_it_is_had_again

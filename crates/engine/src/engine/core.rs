@@ -257,7 +257,7 @@ impl Core {
 
     /// The configurations of the log that this one goes on with. One without a record stands there since an operator's word gave up the place that it had: no byte of the
     /// log brings it to who has not heard that it is committed.
-    fn take_placed_configuration(&mut self, of_other: &[ConfigurationRecord]) {
+    pub(super) fn take_placed_configuration(&mut self, of_other: &[ConfigurationRecord]) {
         let Some(placed) = of_other.first().filter(|first| first.start == first.end && first.end > Lsn(0))
         else {
             return;

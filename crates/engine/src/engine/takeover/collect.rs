@@ -10,7 +10,9 @@ use super::super::core::Adoption;
 use super::super::members::in_force;
 use super::{Chosen, Phase};
 use crate::history::{epoch_before, mark_at};
-use crate::{Config, ConfigurationRecord, Event, FenceQuorum, Mark, Message, Summary, Undecided};
+use crate::{
+    Config, Configuration, ConfigurationRecord, Event, FenceQuorum, Mark, Message, Summary, Undecided,
+};
 
 /// The best log among those that answered: highest (epoch of the last valid record, tail). Of equal ones the
 /// candidate's own, which needs no fetching.
@@ -145,15 +147,31 @@ fn in_force_of<'a>(promises: &BTreeMap<MemberId, Summary>, log: &'a Summary) -> 
     in_force(&log.configurations, log.valid_tail, durable)
 }
 
+/// Whether damage took this record from who answered, and the chosen log does not reach it.
+fn is_lost(summary: &Summary, record: &ConfigurationRecord, log: &Summary) -> bool {
+    let mark = Mark { epoch: epoch_before(&summary.history, record.end), lsn: record.end };
+    record.end > summary.valid_tail && !reaches(log, mark)
+}
+
+/// The newest of the configurations of [`lost_configuration`], all of whose voters have answered, that is known to be committed: the first that a member knows is.
+/// Where this member would not vote in it, it can't lead with it.
+pub(super) fn committed_and_lost(
+    promises: &BTreeMap<MemberId, Summary>,
+    log: &Summary,
+    me: MemberId,
+) -> Option<Configuration> {
+    let first = promises.values().filter_map(|summary| Some((summary, summary.configurations.first()?)));
+    let lost = first.filter(|(summary, record)| is_lost(summary, record, log));
+    let newest = lost.map(|(_, record)| &record.configuration).max_by_key(|lost| lost.number())?;
+    newest.is_voter(me).then(|| newest.clone())
+}
+
 /// A configuration whose record somebody who answered has lost, and which the chosen log does not reach. It may be committed, and whoever holds its log may
 /// lead with others of it, now or later, past every promise of the configuration before. That is impossible only where all of its voters have
 /// answered: the log of none of them has it.
 fn lost_configuration(promises: &BTreeMap<MemberId, Summary>, log: &Summary) -> Option<Undecided> {
     let all = promises.iter().flat_map(|(member, s)| s.configurations.iter().map(move |r| (*member, s, r)));
-    let mut lost = all.filter(|(_, summary, record)| {
-        let mark = Mark { epoch: epoch_before(&summary.history, record.end), lsn: record.end };
-        record.end > summary.valid_tail && !reaches(log, mark)
-    });
+    let mut lost = all.filter(|(_, summary, record)| is_lost(summary, record, log));
     lost.find_map(|(member, _, record)| {
         let missing = record.configuration.voters().find(|voter| !promises.contains_key(voter))?;
         let number = record.configuration.number();
@@ -261,7 +279,7 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Configuration, Identity, Limits, Timing, Witness};
+    use crate::{Identity, Limits, Timing, Witness};
     use windlass_log::{EpochHistory, Geometry, SEGMENT_BYTES_MIN};
 
     const START: u64 = 4096;

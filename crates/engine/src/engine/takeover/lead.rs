@@ -8,10 +8,10 @@ use windlass_log::{Lsn, MemberId};
 
 use super::super::Engine;
 use super::super::tenure::Tenure;
-use super::collect::holds;
+use super::collect::{committed_and_lost, holds};
 use super::{Accepted, Candidacy, Phase};
 use crate::history::{begin, divergence, epoch_before};
-use crate::{Command, FenceQuorum, Token, Undecided};
+use crate::{Command, ConfigurationRecord, FenceQuorum, Token, Undecided};
 
 impl Engine {
     /// `configuration`: the number of the one over which the promises were counted.
@@ -62,6 +62,7 @@ impl Engine {
         }
         // The operator's word: what is lacking is given up.
         let gives_up = self.accepted == Accepted::All && self.core.give_up_lost();
+        self.keep_committed_of_others(at);
         assert!(!self.core.damaged(), "R-18: a member that lacks what it acknowledged does not lead");
         // The chosen log holds all that any member may have vouched for, and of what a fetch has met behind its end nothing.
         self.core.state.memory_lost = false;
@@ -70,6 +71,18 @@ impl Engine {
         self.set_phase(Phase::Save { fence, token });
         self.extend();
         self.say_again();
+    }
+
+    /// By an operator's word: what another one that answered knows to be committed counts on from here, also where this member has never heard of it. That one would go on
+    /// counting with it, and quorums of the two need not meet.
+    fn keep_committed_of_others(&mut self, at: Lsn) {
+        let Some(candidacy) = self.candidacy.as_ref().filter(|_| self.accepted == Accepted::All) else {
+            return;
+        };
+        let known = committed_and_lost(&candidacy.promises, &self.core.summary(), self.core.me());
+        if let Some(configuration) = known {
+            self.core.take_placed_configuration(&[ConfigurationRecord { start: at, end: at, configuration }]);
+        }
     }
 
     /// The history is full: what the application has released goes, as far as those who promised know it to be committed. A primary would release it, and there can
