@@ -323,6 +323,7 @@ fn a_group_file_that_does_not_hold_is_named_with_what_is_wrong() {
         ("000102030405060708090a0b0c0d0e0f", "00", 64, "log_id"),
         ("\"durable\"", "\"eventual\"", 64, "eventual"),
         ("65536", "65537", 64, "power of two"),
+        ("1048576", "131072", 64, "retention_bytes is 131072: use at least 196608, three segments"),
         ("suspicion_ms", "suspicion_hours", 64, "suspicion_hours"),
         ("suspicion_ms = 400", "suspicion_ms = 3", 64, "the option suspicion is 3ms: use 4ms to 3600s"),
         ("suspicion_ms = 400", "suspicion_ms = 9223372036854775807", 64, "use 4ms to 3600s"),

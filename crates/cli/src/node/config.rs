@@ -36,7 +36,7 @@ pub(crate) struct Config {
     pub(crate) level: String,
     /// Bytes of a segment.
     pub(crate) segment_bytes: u64,
-    /// Cap on bytes between the trim point and the tail.
+    /// Cap on bytes between the trim point and the tail, three segments at least.
     pub(crate) retention_bytes: u64,
     /// Silence after which a primary is suspected.
     pub(crate) suspicion_ms: u64,
@@ -119,6 +119,10 @@ enum Wrong {
     NoFounders,
     #[error("{there} is given and {missing} is not: give both, or none of them for majorities")]
     HalfOfQuorums { there: &'static str, missing: &'static str },
+    #[error(
+        "retention_bytes is {retention_bytes}: use at least {least}, three segments of {segment_bytes} bytes"
+    )]
+    Retention { retention_bytes: u64, least: u64, segment_bytes: u64 },
     #[error("write_quorum and takeover_quorum: {0}")]
     Quorums(#[from] QuorumError),
 }
@@ -261,6 +265,8 @@ impl Config {
     /// The library's options of one member.
     pub(crate) fn options(&self, number: u8, logger: Logger) -> Result<NodeOptions, Failure> {
         let Pass { log_id, secret } = self.pass()?;
+        let (kept, kept_for_backups) = shares(self.retention_bytes, self.segment_bytes)
+            .map_err(|wrong| Failure::new(Status::Usage, wrong))?;
         let (joined, founders): (Vec<&MemberConfig>, Vec<_>) =
             self.members.iter().partition(|member| member.joins);
         let members = |configs: Vec<&MemberConfig>| {
@@ -271,14 +277,25 @@ impl Config {
             .joined(members(joined))
             .quorums(self.quorums.map_or(Quorums::Majority, QuorumsConfig::sizes))
             .segment_bytes(self.segment_bytes)
-            .retention_bytes(self.retention_bytes)
-            .backup_retention_bytes(self.retention_bytes)
+            .retention_bytes(kept)
+            .backup_retention_bytes(kept_for_backups)
             .level(level)
             .allow_replicated(level == Level::Replicated)
             .suspicion(Duration::from_millis(self.suspicion_ms))
             .any_filesystem(self.any_filesystem)
             .logger(logger))
     }
+}
+
+/// Splits the file's cap into the two options whose sum the library keeps at most: what the application has not trimmed, two segments at least, and what is
+/// kept for backups that lag, one at least.
+fn shares(retention_bytes: u64, segment_bytes: u64) -> Result<(u64, u64), Wrong> {
+    let least = segment_bytes.saturating_mul(3);
+    if retention_bytes < least {
+        return Err(Wrong::Retention { retention_bytes, least, segment_bytes });
+    }
+    let for_backups = (retention_bytes / 2).min(retention_bytes - 2 * segment_bytes);
+    Ok((retention_bytes - for_backups, for_backups))
 }
 
 fn parse_log_id(text: &str) -> Option<LogId> {
@@ -328,6 +345,21 @@ mod tests {
         let numbers = (config.segment_bytes, config.retention_bytes, config.suspicion_ms);
         assert_eq!(numbers, (64 << 20, 4 << 30, 400));
         assert!(config.options(1, Logger::root(slog::Discard, slog::o!())).is_ok());
+    }
+
+    #[test]
+    fn retention_bytes_is_the_sum_of_the_two_options_and_three_segments_at_least() {
+        let segment = 65_536;
+        for retention in [3 * segment, 3 * segment + 1, 4 * segment, 5 * segment + 7, 1 << 40, 1 << 62] {
+            let (kept, for_backups) = shares(retention, segment).unwrap();
+            assert_eq!(kept + for_backups, retention);
+            assert!(kept >= 2 * segment && for_backups >= segment, "{retention}: {kept} and {for_backups}");
+        }
+        for retention in [0, segment, 3 * segment - 1] {
+            let why = shares(retention, segment).unwrap_err().to_string();
+            assert!(why.contains("at least 196608, three segments"), "{why}");
+        }
+        assert!(shares(1 << 62, u64::MAX).is_err());
     }
 
     #[test]
