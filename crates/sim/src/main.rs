@@ -19,7 +19,7 @@ use windlass_sim::{Report, run, run_with};
 /// Lines shown of a seed that failed.
 const LINES: usize = 60;
 /// A run over fewer seeds than this need not have met everything.
-const SEEDS_FOR_COVERAGE: u64 = 200;
+const SEEDS_FOR_COVERAGE: u64 = 600;
 
 #[derive(Parser)]
 #[command(name = "windlass-sim", about = "Runs windlass in a simulated world, from seeds")]
