@@ -45,7 +45,13 @@ fn a_fourth_member_is_added_the_primary_leaves_and_each_says_so() {
     group.announce(4);
     group.start(4);
     group.wait(|group| group.said(4).contains("`windlass group add 4`, or `replace`").then_some(()));
+    // Each hint can be run as it is printed, in any terminal.
+    let add = format!("`windlass group --config {} add 4`", group.config);
+    group.wait(|group| group.said(4).contains(&add).then_some(()));
+    let status = group.group(&["status"]).out;
+    assert!(status.contains("m4 is no member of the group: it waits") && status.contains(&add), "{status}");
     let lone = group.group(&["members", "--member", "4"]).well();
+    assert!(lone.contains(&add), "{lone}");
     assert!(lone.contains("m4 knows of no configuration: it waits to be added"), "{lone}");
 
     let added = group.group(&["add", "4"]).well();

@@ -249,8 +249,9 @@ fn ask(group: &Group, wanted: Wanted, change: Change) -> Result<Answered, Failur
     loop {
         if began.elapsed() > PATIENCE {
             let message = format_args!(
-                "{wanted}, and that was not committed within {} s: {last}; see `windlass group members`",
-                PATIENCE.as_secs()
+                "{wanted}, and that was not committed within {} s: {last}; see {}",
+                PATIENCE.as_secs(),
+                group.command("members")
             );
             return Err(Failure::new(Status::System, message));
         }
@@ -383,11 +384,11 @@ fn wait_for_vote(group: &Group, wanted: Wanted, learner: u8) -> Result<(), Failu
             ),
         };
         if moved.elapsed() > PATIENCE {
-            let file = group.file();
             let message = format_args!(
-                "{words}; that has not changed for {} s. It stays a member that learns, and votes once it has caught up (`windlass group members`); `windlass group --config {} remove {learner}` takes it back",
+                "{words}; that has not changed for {} s. It stays a member that learns, and votes once it has caught up ({}); {} takes it back",
                 PATIENCE.as_secs(),
-                file.display()
+                group.command("members"),
+                group.command(&format_args!("remove {learner}"))
             );
             return Err(Failure::new(Status::System, message));
         }
@@ -469,7 +470,8 @@ fn print(group: &Group, view: &View, output: &mut Output) -> Result<(), Failure>
             return output.line(format_args!("m{by} knows of no configuration, and is kept out {why}"));
         }
         return output.line(format_args!(
-            "m{by} knows of no configuration: it waits to be added (`windlass group add {by}`, or `replace`)"
+            "m{by} knows of no configuration: it waits to be added ({})",
+            super::adding(&group.file(), by)
         ));
     }
     output.line(format_args!(

@@ -9,6 +9,7 @@ mod members;
 mod read;
 mod status;
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, Sender, TryRecvError, channel};
 use std::time::{Duration, Instant};
@@ -263,6 +264,14 @@ fn unanswered(member: &MemberConfig, error: std::io::Error) -> Failure {
         .unwrap_or_else(|| Failure::io(format_args!("asking m{number}"), &Group::down(member, error)))
 }
 
+/// The commands by which a member that waits for it is added, in words.
+pub(crate) fn adding(file: &Path, number: u8) -> String {
+    let file = file.display();
+    format!(
+        "`windlass group --config {file} add {number}`, or for the place of a member OLD `windlass group --config {file} replace OLD {number}`"
+    )
+}
+
 impl Group {
     fn members(&self) -> &[MemberConfig] {
         &self.config.members
@@ -271,6 +280,11 @@ impl Group {
     /// The file, as any terminal may name it.
     fn file(&self) -> PathBuf {
         self.file.canonicalize().unwrap_or_else(|_| self.file.clone())
+    }
+
+    /// A command for this group, as any terminal takes it.
+    fn command(&self, words: &(impl fmt::Display + ?Sized)) -> String {
+        format!("`windlass group --config {} {words}`", self.file().display())
     }
 
     /// Where a member stands, or why it does not answer.
@@ -350,7 +364,7 @@ impl Group {
             .config
             .quorums
             .map_or(majority, |sizes| usize::from(sizes.write_quorum.max(sizes.takeover_quorum)));
-        Asked { standings, founders, quorum }
+        Asked { standings, founders, quorum, accept_loss: self.command("accept-loss --member N --yes") }
     }
 
     /// The failure of a group without a primary: how each member stands.
@@ -386,6 +400,8 @@ struct Asked {
     /// Who voted when the group began, and how many of these had to run, by the file.
     founders: Vec<u8>,
     quorum: usize,
+    /// The command by which a member leads with what is left.
+    accept_loss: String,
 }
 
 impl Asked {
@@ -470,9 +486,9 @@ impl Asked {
             let down = if running.0 < running.1 { "start the members that are down, " } else { "" };
             return format!(
                 "{} of {all} run, and some of them have lost what they may have acknowledged, so that none can be chosen yet. Their nodes' lines say who lacks \
-                 which LSNs: wait some seconds, {down}restore the folder of one that had all of it from a copy, or go on with what is left by `windlass group \
-                 accept-loss --member N --yes`, by which acknowledged records may be lost (README, \"On the command line\")",
-                running.0
+                 which LSNs: wait some seconds, {down}restore the folder of one that had all of it from a copy, or go on with what is left by {}, by which acknowledged \
+                 records may be lost (README, \"On the command line\")",
+                running.0, self.accept_loss
             );
         }
         format!("{} of {all} run: their nodes' lines say what keeps them from leading", running.0)
@@ -549,8 +565,9 @@ fn hand_over(group: &Group, to: u8) -> Result<(), Failure> {
             return Err(Failure::new(
                 Status::System,
                 format_args!(
-                    "m{} gave its tenure up, but m{to} has not become primary: see `windlass group status`",
-                    primary.number
+                    "m{} gave its tenure up, but m{to} has not become primary: see {}",
+                    primary.number,
+                    group.command("status")
                 ),
             ));
         }

@@ -117,6 +117,7 @@ fn notes<'a>(
     shared: Option<u8>,
 ) -> (&'a str, Vec<String>) {
     let start = || format!("`windlass node --config {} --member {number}`", file.display());
+    let add = || super::adding(file, number);
     let standing = match standing {
         Ok(standing) => standing,
         Err(error) => {
@@ -125,7 +126,7 @@ fn notes<'a>(
                 (Some(known), _) if number <= known.highest => (
                     "left",
                     vec![format!(
-                        "m{number} does not run, and is no member of the group any more (configuration {} is without it): nothing is to be done; {}",
+                        "m{number} does not run, and is no member of the group (configuration {} is without it), nor can it be under this number: nothing is to be done; {}",
                         known.configuration,
                         match shared {
                             Some(other) => format!(
@@ -141,8 +142,9 @@ fn notes<'a>(
                     (
                         "new",
                         vec![format!(
-                            "m{number} was never added to the group, and does not run, or is still starting ({error}): start it with {}, then `windlass group add {number}`, or `replace`",
-                            start()
+                            "m{number} was never added to the group, and does not run, or is still starting ({error}): start it with {}, then {}",
+                            start(),
+                            add()
                         )],
                     )
                 }
@@ -168,12 +170,22 @@ fn notes<'a>(
         ("kept out", standing.kept_out.iter().map(|why| format!("m{number} is kept out {why}")).collect())
     } else if let Some(why) = &standing.outside {
         // Who knows of no configuration has still to come.
-        let state = if standing.voters.is_empty() { "waits" } else { "outside" };
-        (state, vec![format!("m{number} is no member of the group: {why}")])
+        if !standing.voters.is_empty() {
+            ("outside", vec![format!("m{number} is no member of the group: {why}")])
+        } else if let Some(known) =
+            known.filter(|known| number <= known.highest && known.member(number).is_none())
+        {
+            let why = format!(
+                "m{number} is no member of the group, and can't be added any more: numbers rise, and {} was given by now. Stop it, remove its folder, and give it a table with a \
+                 number above {} and `joins = true`",
+                known.highest, known.highest
+            );
+            ("outside", vec![why])
+        } else {
+            ("waits", vec![format!("m{number} is no member of the group: {why} ({})", add())])
+        }
     } else if standing.standing == "outside" {
-        let why = format!(
-            "m{number} is no member of the group: it waits to be added (`windlass group add {number}`, or `replace`)"
-        );
+        let why = format!("m{number} is no member of the group: it waits to be added ({})", add());
         ("waits", vec![why])
     } else if standing.role == "stopped" {
         let why = standing.stopped.as_deref().unwrap_or("its lines say why");
@@ -186,7 +198,8 @@ fn notes<'a>(
         let why = format!(
             "m{number} can't go on with the primary's log (what it lacks is trimmed, or it had trimmed what an operator's word has given up; its lines say which): it needs a \
              checkpoint of the application that reaches at least LSN {from} (`NodeOptions::checkpoints`; `windlass node` has none); a new member in its place (`windlass group \
-             replace {number} NEW`) needs none as long as the primary's log has never been trimmed"
+             --config {} replace {number} NEW`) needs none as long as the primary's log has never been trimmed",
+            file.display()
         );
         ("waits", vec![why])
     } else if standing.role == "candidate" {
@@ -281,7 +294,18 @@ mod tests {
             (1, down(), Some(known()), "down", &["still starting (no process answers at m.sock)", start][..]),
             (1, down(), None, "down", &["start it", start]),
             (4, down(), Some(known()), "left", &["nothing is to be done", "configuration 2"]),
-            (6, down(), Some(known()), "new", &["never added", start, "`windlass group add 6`"]),
+            (
+                6,
+                down(),
+                Some(known()),
+                "new",
+                &[
+                    "never added",
+                    start,
+                    "`windlass group --config g.toml add 6`",
+                    "`windlass group --config g.toml replace OLD 6`",
+                ],
+            ),
             (1, late, None, "stuck", &["kill -CONT", start]),
             (1, Err(std::io::Error::other("m2 answers at m.sock")), None, "unknown", &["m2 answers"]),
             (1, Ok(standing(1)), None, "kept out", &["m1 is kept out by m1: use `windlass group replace`"]),
@@ -298,9 +322,29 @@ mod tests {
                 with(|s| (s.role, s.checkpoint_from) = ("backup".into(), Some(8008))),
                 None,
                 "waits",
-                &["reaches at least LSN 8008", "replace 1 NEW`"],
+                &["reaches at least LSN 8008", "`windlass group --config g.toml replace 1 NEW`"],
             ),
-            (1, with(|s| s.standing = "outside".into()), None, "waits", &["waits to be added"]),
+            (
+                1,
+                with(|s| s.standing = "outside".into()),
+                None,
+                "waits",
+                &["waits to be added", "g.toml add 1`"],
+            ),
+            (
+                1,
+                with(|s| (s.outside, s.voters) = (Some("it waits".into()), Vec::new())),
+                None,
+                "waits",
+                &["it waits (`windlass group --config g.toml add 1`"],
+            ),
+            (
+                4,
+                with(|s| (s.outside, s.voters) = (Some("it waits".into()), Vec::new())),
+                Some(known()),
+                "outside",
+                &["can't be added any more", "5 was given", "a number above 5"],
+            ),
             (1, with(|s| s.outside = Some("it has left: stop it".into())), None, "outside", &["stop it"]),
             (
                 1,

@@ -116,6 +116,14 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         node.info().address,
         member.client.display()
     );
+    if member.joins && node.members().configuration.is_unknown() {
+        let file = args.config.canonicalize().unwrap_or_else(|_| args.config.clone());
+        let add = crate::group::adding(&file, args.member);
+        info!(
+            logger,
+            "m{} takes part once the group has it; where it was not added yet: {}", args.member, add
+        );
+    }
     let end = ended.recv().unwrap_or(End::Orphaned);
     // While the folder's lock is held: whoever opens the folder next puts its own there. Clients that come now are told at once that nobody serves them.
     if let Err(error) = socket.remove() {

@@ -11,7 +11,7 @@ use windlass::control::Exclusion;
 use windlass::engine::{Change, ChangeError, Event, Standing as Part};
 use windlass::{
     AppendError, Appended, Level, Log, Lsn, MemberId, Node, NodeChangeError, NodeCloseError, NodeEvent,
-    NodeEvents, Outside, ReadError,
+    NodeEvents, ReadError,
 };
 
 use super::End;
@@ -216,10 +216,8 @@ impl Service {
                 Some(Part::Learner { .. }) => "learner",
                 None => "outside",
             }),
-            outside: outside.map(|why| match why {
-                Outside::NotYet => format!("{why} (`windlass group add {}`, or `replace`)", me.0),
-                Outside::Left { .. } | Outside::NeverIn | Outside::SaidBy { .. } => why.to_string(),
-            }),
+            // Who waits to be added is told by which command where the group's file is known.
+            outside: outside.map(|why| why.to_string()),
             voters: configuration.voters().map(|voter| voter.0).collect(),
             quorum: configuration.useful_quorum(),
             kept_out: kept_out(&node.exclusions()),
