@@ -116,6 +116,10 @@ pub(crate) enum Reply {
     Failed {
         why: String,
     },
+    /// The barrier found no room in the log, which does not pass by itself.
+    Full {
+        why: String,
+    },
     /// One record: its LSN, and where the next one begins.
     Record {
         start: u64,
@@ -374,6 +378,7 @@ impl Reply {
                 put(into, 14, &[], &json);
             }
             Reply::Changed { number } => put(into, 15, &[*number], &[]),
+            Reply::Full { why } => put(into, 18, &[], short(why)),
             Reply::LossAccepted { from, to } => put(into, 17, &[*from, *to], &[]),
             Reply::NotChanged { what, why } => put(into, 16, &[*what as u64], short(why)),
         }
@@ -425,6 +430,7 @@ impl Reply {
                 let ([from, to], []) = take(body)? else { return None };
                 Reply::LossAccepted { from, to }
             }
+            18 => Reply::Full { why: text(body) },
             _ => return None,
         })
     }
@@ -700,6 +706,7 @@ mod tests {
             Reply::Status(Box::new(standing)),
             Reply::Barrier { end: 9 },
             Reply::Failed { why: "gone".into() },
+            Reply::Full { why: "no room".into() },
             Reply::Record { start: 5, end: 64, payload: vec![1, 2] },
             Reply::ReadEnd,
             Reply::Closed,

@@ -524,6 +524,53 @@ fn a_folder_whose_parent_is_missing_is_named_with_what_to_do() {
 }
 
 #[test]
+fn a_full_log_is_told_at_once_with_what_was_not_appended_how_to_read_it_and_the_way_out() {
+    let group = Group::init();
+    group.change_file(|text| {
+        text.replace("# segment_bytes = 67108864", "segment_bytes = 65536")
+            .replace("# retention_bytes = 4294967296", "retention_bytes = 196608")
+    });
+    let mut group = group.start_all();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), lines(0, 20_000)).unwrap();
+    let append = || {
+        let out = group.output(&["append", "--file", file.path().to_str().unwrap()]);
+        (out.status.code(), String::from_utf8(out.stdout).unwrap(), String::from_utf8(out.stderr).unwrap())
+    };
+    let way_out = "raise retention_bytes in the file of every member";
+    let (status, out, said) = append();
+    let taken = out.lines().count();
+    assert_eq!(status, Some(3), "{said}");
+    assert!(said.contains("may have 196608 (retention_bytes)") && said.contains(way_out), "{said}");
+    assert!(said.contains(&format!("record {} was refused: the log is full", taken + 1)), "{said}");
+    assert!(said.contains(&format!("{taken} records are acknowledged; the next ")), "{said}");
+    assert!(said.contains("not in the log") && !said.contains("unknown"), "{said}");
+    let tail = group.status().iter().filter_map(|row| row["tail"].as_u64()).max().unwrap();
+    assert!((131_072..=4096 + 196_608).contains(&tail), "the file's number is the cap: {tail}");
+    // Filled up to where not even a barrier has room.
+    group.wait(|group| (group.output(&["read"]).status.code() == Some(3)).then_some(()));
+    let (status, out, said) = append();
+    assert!(status == Some(3) && out.is_empty(), "{said}");
+    assert!(said.contains("the primary: the log is full") && said.contains(way_out), "{said}");
+    let primary = group.primary();
+    let read = group.output(&["read"]);
+    let said = String::from_utf8_lossy(&read.stderr);
+    let command = format!("`windlass group --config {} read --member {primary}`", group.config);
+    assert!(read.status.code() == Some(3) && said.contains(&command), "{said}");
+    let want: Vec<u8> =
+        lines(0, 20_000).split_inclusive(|byte| *byte == b'\n').take(taken).flatten().copied().collect();
+    assert!(group.output(&["read", "--member", &primary.to_string()]).stdout == want, "{taken} records");
+    // As it says: with more in the file of each member, each started again, it takes more.
+    group.change_file(|text| text.replace("retention_bytes = 196608", "retention_bytes = 393216"));
+    for number in 1..=3 {
+        group.kill(number);
+        group.start(number);
+        group.wait_even();
+    }
+    group.append(&lines(0, 100));
+}
+
+#[test]
 fn an_append_waits_for_the_primary_whose_disk_is_full_to_hand_over_kind_20() {
     let mut group = Group::init_small().start_all();
     let full = group.primary() % 3 + 1;

@@ -8,6 +8,7 @@
 //! this one. One appending client at a time is safe.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::io::{self, BufReader};
 use std::time::{Duration, Instant};
 
@@ -53,11 +54,7 @@ pub(super) fn run(append: &Append) -> Result<(), Failure> {
     // What was acknowledged before a failure is told all the same.
     let flushed = feed.output.flush();
     if fed.is_err() && !feed.pending.is_empty() {
-        eprintln!(
-            "windlass: {} records are acknowledged; of the next {} it is unknown whether they are in the log",
-            feed.book.records,
-            feed.pending.len()
-        );
+        eprintln!("windlass: {}", feed.balance());
     }
     fed.and(flushed)
 }
@@ -73,6 +70,8 @@ struct Feed<'a> {
     book: Summary,
     /// Since when the oldest pending record is refused, by whichever member, and how often it was.
     refused: Option<(Instant, u32)>,
+    /// All that is pending was refused, so that none of it is in the log.
+    is_refused: bool,
     /// Why the group did not go on, as it said last.
     last_word: String,
 }
@@ -88,6 +87,7 @@ impl<'a> Feed<'a> {
             pending_bytes: 0,
             book: Summary { records: 0, end: 0, takeovers: 0, found: 0, sent_again: 0 },
             refused: None,
+            is_refused: false,
             last_word: String::new(),
         }
     }
@@ -121,6 +121,20 @@ impl<'a> Feed<'a> {
             self.output.json(&self.book)?;
         }
         Ok(())
+    }
+
+    /// What became of the records, where not all are acknowledged.
+    fn balance(&self) -> String {
+        let (records, pending) = (self.book.records, self.pending.len());
+        match (self.is_refused, pending) {
+            (true, 1) => format!("{records} records are acknowledged; the next one is not in the log"),
+            (true, _) => format!(
+                "{records} records are acknowledged; the next {pending}, which were sent with them, are not in the log"
+            ),
+            (false, _) => format!(
+                "{records} records are acknowledged; of the next {pending} it is unknown whether they are in the log"
+            ),
+        }
     }
 
     fn has_room(&self) -> bool {
@@ -199,14 +213,19 @@ impl<'a> Feed<'a> {
     /// The oldest pending record was refused. What passes by itself is waited for: a primary whose disk is full hands over to a member that has room.
     fn refused(&mut self, sequence: u64, passes: bool, why: &str) -> Result<(), Failure> {
         let number = sequence + 1;
+        // The member has refused what came behind it on this connection, too, and everything that is pending was sent on it.
+        let fails = |feed: &mut Self, status, words: fmt::Arguments<'_>| {
+            feed.is_refused = true;
+            Err(Failure::new(status, words))
+        };
         if !passes {
-            return Err(Failure::new(Status::Refused, format_args!("record {number} was refused: {why}")));
+            return fails(self, Status::Refused, format_args!("record {number} was refused: {why}"));
         }
         let (since, times) = self.refused.unwrap_or((Instant::now(), 0));
         self.refused = Some((since, times + 1));
         if since.elapsed() >= PATIENCE {
             let message = format_args!("record {number} was refused for {} s: {why}", PATIENCE.as_secs());
-            return Err(Failure::new(Status::System, message));
+            return fails(self, Status::System, message);
         }
         let pause = LOOK.saturating_mul(1 << times.min(10)).min(PAUSE_MAX);
         let until = since.elapsed() + pause;
@@ -291,6 +310,11 @@ impl<'a> Feed<'a> {
         };
         let end = match asked(&mut session, &Request::Barrier) {
             Ok(Reply::Barrier { end }) => end,
+            // No waiting mends that.
+            Ok(Reply::Full { why }) => {
+                let number = self.append.group.members()[member].number;
+                return Err(Failure::new(Status::Refused, format_args!("m{number}, the primary: {why}")));
+            }
             Ok(Reply::Failed { why }) => return self.unsettled(&why),
             Ok(other) => return self.unsettled(&format_args!("{other:?}")),
             Err(error) => return self.unsettled(&error),

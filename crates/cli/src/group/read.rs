@@ -96,6 +96,16 @@ fn at_primary(group: &Group) -> Result<(&MemberConfig, u64, u64), Failure> {
         let member = &group.members()[at];
         let why = match client::ask(&member.client, &group.pass, &Request::Barrier, PATIENCE) {
             Ok(Reply::Barrier { end }) => return Ok((member, standing.trimmed, end)),
+            Ok(Reply::Full { why }) => {
+                let read = group.command(&format_args!("read --member {}", member.number));
+                return Err(Failure::new(
+                    Status::Refused,
+                    format_args!(
+                        "m{}, the primary, can't commit the record by which it shows that it still leads: {why}. {read} prints what is known to be durable, and writes nothing",
+                        member.number
+                    ),
+                ));
+            }
             Ok(Reply::Failed { why }) => why,
             Ok(other) => format!("it answered {other:?}"),
             Err(error) => error.to_string(),

@@ -10,8 +10,8 @@ use slog::{Logger, warn};
 use windlass::control::Exclusion;
 use windlass::engine::{Change, ChangeError, Event, Standing as Part};
 use windlass::{
-    AppendError, Appended, Level, Log, Lsn, MemberId, Node, NodeChangeError, NodeCloseError, NodeEvent,
-    NodeEvents, ReadError,
+    AppendError, Appended, BarrierError, Level, Log, Lsn, MemberId, Node, NodeChangeError, NodeCloseError,
+    NodeEvent, NodeEvents, ReadError,
 };
 
 use super::End;
@@ -187,7 +187,7 @@ impl Service {
             Ok(appended) => Next::Commit { log: handle.clone(), sequence, appended },
             Err(error) => {
                 *log = None;
-                refused(passes(&error), &error)
+                refused(passes(&error), &append_words(&error))
             }
         }
     }
@@ -330,13 +330,16 @@ impl Service {
         let deadline = Instant::now() + CHANGE_PATIENCE;
         Some(match self.node.upgrade()?.change_blocking(change, Some(deadline)) {
             Ok(made) => Reply::Changed { number: made.number() },
-            Err(error) => Reply::NotChanged { what: not_changed(&error), why: error.to_string() },
+            Err(error) => Reply::NotChanged { what: not_changed(&error), why: change_words(&error) },
         })
     }
 
     fn barrier(&self) -> Option<Reply> {
         Some(match self.node.upgrade()?.read_barrier_blocking(Some(Instant::now() + READ_PATIENCE)) {
             Ok(end) => Reply::Barrier { end: end.0 },
+            Err(BarrierError::Append(error @ AppendError::Full { .. })) => {
+                Reply::Full { why: append_words(&error) }
+            }
             Err(error) => Reply::Failed { why: error.to_string() },
         })
     }
@@ -392,6 +395,30 @@ impl Service {
             }
         }
     }
+}
+
+/// What a full log takes in a group that was started by `windlass node`.
+const WAY_OUT: &str = "have the program that uses the log trim it (no command does), or raise retention_bytes in the file of every member, and stop and start each, \
+                       one after the other";
+
+/// A failure of an append, in words: the library's are for whoever has the log's handle.
+fn append_words(error: &AppendError) -> String {
+    if let AppendError::Full { retained_bytes, retention_bytes, trimmed } = error {
+        return format!(
+            "the log is full: it has {retained_bytes} bytes from the trim point {trimmed} on, and may have {retention_bytes} (retention_bytes): {WAY_OUT}"
+        );
+    }
+    error.to_string()
+}
+
+/// A failure of a change, in words.
+fn change_words(error: &NodeChangeError) -> String {
+    if let NodeChangeError::Full { tail, limit } = error {
+        return format!(
+            "the log is full: it ends at LSN {tail} and may not go beyond {limit}, so that the configuration found no room: {WAY_OUT}"
+        );
+    }
+    error.to_string()
 }
 
 /// A failure of a reader, in words.
