@@ -524,6 +524,32 @@ fn a_folder_whose_parent_is_missing_is_named_with_what_to_do() {
 }
 
 #[test]
+fn who_reads_a_member_that_follows_nobody_is_told_of_what_is_not_printed() {
+    let mut group = Group::init().start_all();
+    group.append(&lines(0, 50));
+    let member = group.primary();
+    let number = member.to_string();
+    group.wait_even();
+    // Nothing is said where nothing is missing.
+    group.wait(|group| {
+        let read = group.output(&["read", "--member", &number]);
+        (read.stdout == lines(0, 50) && read.stderr.is_empty()).then_some(())
+    });
+    (1..=3).for_each(|number| group.kill(number));
+    group.start(member);
+    let read = group.wait(|group| {
+        let read = group.output(&["read", "--member", &number]);
+        read.status.success().then_some(read)
+    });
+    let said = String::from_utf8_lossy(&read.stderr);
+    assert!(read.stdout.len() < lines(0, 50).len(), "{read:?}");
+    assert!(
+        said.contains(&format!("m{number} follows no primary now")) && said.contains("not printed"),
+        "{said}"
+    );
+}
+
+#[test]
 fn a_full_log_is_told_at_once_with_what_was_not_appended_how_to_read_it_and_the_way_out() {
     let group = Group::init();
     group.change_file(|text| {

@@ -116,19 +116,23 @@ fn a_member_that_was_taken_out_while_it_was_down_says_so_to_whom_it_is_read_by()
     group.kill(away);
     group.group(&["remove", &number]).well();
     group.append(&records(100, 200));
+    let gone = format!("`windlass log read {}`", group.root.join(format!("m{number}")).display());
+    let read = group.group(&["read", "--member", &number]);
+    assert!(read.err.contains("does not answer") && read.err.contains(&gone), "{read:?}");
+    read.refused(3, "is no member of the group (configuration 1 is without it)");
     group.start(away);
     // Who dials nobody asks after a while. Its own log may have come to tell it meanwhile.
-    let read = group.wait(|group| {
-        let read = group.group(&["read", "--member", &number]);
-        (read.code == Some(3)).then_some(read)
-    });
     let told = [
         "not have it in the group: if it has left, or another took its place, stop it",
         "has left the group with",
     ];
     let tells = |said: &str| told.iter().any(|told| said.contains(told));
+    let read = group.wait(|group| {
+        let read = group.group(&["read", "--member", &number]);
+        (read.code == Some(3) && tells(&read.err)).then_some(read)
+    });
     assert_eq!(read.out, "");
-    assert!(read.err.contains("`windlass log read`") && tells(&read.err), "{read:?}");
+    assert!(read.err.contains(&gone), "{read:?}");
     let members = group.group(&["members", "--member", &number]);
     assert!(members.code == Some(3) && tells(&members.err), "{members:?}");
     let status = group.group(&["status"]).well();

@@ -39,7 +39,15 @@ pub(super) fn run(
     let (member, trimmed, to) = match member {
         Some(number) => {
             let member = group.config.member(number)?;
-            let standing = group.standing(member).map_err(|error| unanswered(member, error))?;
+            let standing = group.standing(member).map_err(|error| silent(group, member, error))?;
+            // In a group that has a primary it hears of it with the next batch.
+            if standing.follows.is_none() && standing.role != "primary" && standing.durable < standing.tail {
+                eprintln!(
+                    "windlass: m{number} follows no primary now, and knows its log to be durable up to LSN {}: what it has behind that, up to {}, may be acknowledged, and \
+                     is not printed before a primary is there",
+                    standing.durable, standing.tail
+                );
+            }
             (member, standing.trimmed, standing.durable)
         }
         None => at_primary(group)?,
@@ -83,6 +91,23 @@ pub(super) fn run(
                 return Err(io(&std::io::ErrorKind::TimedOut.into()));
             }
         }
+    }
+}
+
+/// The failure of a member that did not answer: that it is none of the group any more, where who runs knows so.
+fn silent(group: &Group, member: &MemberConfig, error: std::io::Error) -> Failure {
+    let number = member.number;
+    match super::status::known(group, &group.ask_all()) {
+        Some(known) if number <= known.highest && known.member(number).is_none() => Failure::new(
+            Status::Refused,
+            format_args!(
+                "m{number} does not answer ({error}), and is no member of the group (configuration {} is without it): read from a member; what its folder has is \
+                 printed by `windlass log read {}`",
+                known.configuration,
+                member.folder.display()
+            ),
+        ),
+        Some(_) | None => unanswered(member, error),
     }
 }
 

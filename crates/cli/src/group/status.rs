@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::members::view;
-use super::{Group, stranger};
+use super::{Asked, Group, stranger};
 use crate::client::Standing;
 use crate::exit::{Failure, Status};
 use crate::log::output::Output;
@@ -32,12 +32,7 @@ pub(super) fn run(group: &Group, json: bool) -> Result<(), Failure> {
     let mut failure = None;
     let mut asked = group.ask_all();
     let has_primary = asked.answers().any(|standing| standing.role == "primary");
-    // Who has left is no member for ever, whoever of the group says so; who was added since only the primary knows for sure.
-    let counting = group.members().iter().zip(&asked.standings).filter(|(_, (_, standing))| {
-        standing.as_ref().is_ok_and(|standing| standing.outside.is_none() && standing.kept_out.is_empty())
-    });
-    let views = counting.filter_map(|(member, _)| view(group, member).ok()).filter(|known| known.committed);
-    let known = views.max_by_key(|known| (known.primary == Some(known.by), known.configuration));
+    let known = known(group, &asked);
     for standing in asked.standings.iter_mut().flat_map(|(_, standing)| standing) {
         known.iter().for_each(|known| judge(standing, known));
     }
@@ -96,6 +91,16 @@ pub(super) fn run(group: &Group, json: bool) -> Result<(), Failure> {
             format_args!("no member is primary now: {}", group.needs(&asked)),
         )),
     }
+}
+
+/// The group as who knows it best has it, of those that answered: a committed configuration. Who has left is no member for ever, whoever of the group says
+/// so; who was added since only the primary knows for sure.
+pub(super) fn known(group: &Group, asked: &Asked) -> Option<View> {
+    let counting = group.members().iter().zip(&asked.standings).filter(|(_, (_, standing))| {
+        standing.as_ref().is_ok_and(|standing| standing.outside.is_none() && standing.kept_out.is_empty())
+    });
+    let views = counting.filter_map(|(member, _)| view(group, member).ok()).filter(|known| known.committed);
+    views.max_by_key(|known| (known.primary == Some(known.by), known.configuration))
 }
 
 /// Another member of the file that has not left, and whose table names the same folder: on the same machine it is that one's.

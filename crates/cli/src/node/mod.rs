@@ -107,7 +107,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     listen_for_the_end(&node, &ends);
     listen_for_signals(&ends).map_err(|error| Failure::io("listening for signals", &error))?;
-    let service = Service::new(&node, level, config.pass()?, logger.clone());
+    let service = Service::new(&node, &member.folder, level, config.pass()?, logger.clone());
     std::thread::spawn(move || service.listen(&listener, &ends));
     info!(
         logger,

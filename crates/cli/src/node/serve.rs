@@ -2,6 +2,7 @@
 
 use std::io::BufReader;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, sync_channel};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -44,6 +45,8 @@ const READ_PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub(super) struct Service {
     node: Weak<Node>,
+    /// The member's log.
+    folder: PathBuf,
     level: Level,
     pass: Pass,
     logger: Logger,
@@ -80,8 +83,8 @@ impl Asked {
 }
 
 impl Service {
-    pub(super) fn new(node: &Arc<Node>, level: Level, pass: Pass, logger: Logger) -> Service {
-        Service { node: Arc::downgrade(node), level, pass, logger }
+    pub(super) fn new(node: &Arc<Node>, folder: &Path, level: Level, pass: Pass, logger: Logger) -> Service {
+        Service { node: Arc::downgrade(node), folder: folder.to_path_buf(), level, pass, logger }
     }
 
     /// Takes clients for as long as the process lives.
@@ -362,7 +365,8 @@ impl Service {
         };
         if let Some(why) = node.outside().map(|why| why.to_string()).or_else(emptied) {
             return failed(&format_args!(
-                "{why}. The group's log is read from its members, what this one has of it with `windlass log read` and its folder"
+                "{why}. Read the group's log from a member; what this one's folder has is printed by `windlass log read {}`",
+                self.folder.display()
             ));
         }
         let reader = if self.level == Level::Replicated {
