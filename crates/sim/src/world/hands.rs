@@ -108,6 +108,11 @@ fn is_led(status: &Status) -> bool {
     matches!(status.role, Role::Primary | Role::Sealing) || status.primary.is_some()
 }
 
+/// Whether it may lead already: until its tenure's first record is written it is called a candidate.
+fn may_begin(status: &Status, at: usize) -> bool {
+    status.role == Role::Candidate && usize::from(status.promised.member().0) == at
+}
+
 impl World {
     /// One deed.
     pub(super) fn by_hand(&mut self) {
@@ -349,7 +354,7 @@ impl World {
                     before.primary.is_some() && before.primary == now.primary && self.hears_primary(at);
                 !both(&leads) && !hears && now.stopped.is_none() && !both(&has_shown) && !both_vote(false)
             }
-            Err(LossError::Led) => !both(&|status| !is_led(status)),
+            Err(LossError::Led) => !both(&|status| !is_led(status) && !may_begin(status, at)),
             Err(LossError::Published) => !both(&|status| !has_shown(status)),
             Err(LossError::Stopped) => now.stopped.is_some(),
             Err(LossError::NoVoter) => !both_vote(true),
