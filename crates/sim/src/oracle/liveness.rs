@@ -24,6 +24,11 @@ pub(crate) fn comes_back(world: &mut World, calm: u64, bound: u64) {
         let what = format!("nothing is acknowledged {} ms after healing: {statuses}", bound / MS);
         return world.note(violated(NAME, what));
     }
+    // Rot in the segment that is written is met by nobody until that is full.
+    while world.violation.is_none() && world.has_warm_rot() && world.now < healed + bound {
+        let until = world.now + 20 * MS;
+        world.run(until);
+    }
     world.quiet();
     while world.violation.is_none() && !world.is_whole() && world.now < healed + 2 * bound {
         let until = world.now + 20 * MS;

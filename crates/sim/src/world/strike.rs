@@ -324,6 +324,18 @@ impl World {
         }
     }
 
+    /// Whether a voter has rot that nobody has met in the segment that it writes: a cut has brought its tail back there, behind what an opening had looked at. A scrub reads
+    /// what is cold, and a segment grows cold by being filled.
+    pub(crate) fn has_warm_rot(&mut self) -> bool {
+        self.refresh();
+        self.whole_voters().into_iter().any(|at| {
+            let member = &self.members[at];
+            let cold_to = member.cold().map(|(_, to)| to);
+            !member.is_rot_found
+                && matches!((member.rot, cold_to), (Some(place), Some(to)) if is_warm(place, to))
+        })
+    }
+
     /// Whether there was rot, and all of it was released since.
     pub(crate) fn has_released_rot(&mut self) -> bool {
         let was_struck = matches!(self.coverage.count(Mark::Rotted), 1..);
@@ -360,8 +372,28 @@ impl World {
     }
 }
 
+/// Whether rot at `place` lies behind what a member that is done with everything below `cold_to` reads again by itself.
+fn is_warm(place: Lsn, cold_to: u64) -> bool {
+    sector_of(place).end > cold_to
+}
+
 /// The file of a place in the log and the place in it, if no segment's header is there.
 pub(super) fn rottable_at(place: u64) -> Option<(String, u64)> {
     let offset = place % SEGMENT_BYTES;
     (offset >= 4096).then(|| (format!("{:016x}.segment", place - offset), offset))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Seed 10004458: rot at 406648 in a cold segment of a member that was down; its log ended at 523424, and after a cut at 428152.
+    #[test]
+    fn rot_in_the_segment_that_a_log_was_cut_back_into_is_met_once_that_is_full() {
+        let cold_to = |persisted: u64| persisted / SEGMENT_BYTES * SEGMENT_BYTES;
+        let place = Lsn(406_648);
+        assert!(!is_warm(place, cold_to(523_424)));
+        assert!(is_warm(place, cold_to(428_152)) && is_warm(place, cold_to(455_720)));
+        assert!(!is_warm(place, cold_to(458_752)));
+    }
 }
