@@ -120,16 +120,24 @@ fn by_an_operators_word_nobody_leads_beside_a_configuration_that_was_lost_r20() 
     assert!(met.iter().all(|met| *met > 0), "waited for, came back, never came: {met:?}");
 }
 
+/// The word at the end, once more is lost than the group survives, is left out: it may meet an open configuration, too.
 #[test]
 fn words_in_a_group_that_changes_can_be_switched_off() {
-    let mut setting = Setting::of(19);
-    assert!(setting.hands.is_some_and(|hands| hands.in_changes) && setting.change_ns > 0);
-    assert!(setting.switch_off("WordsInChanges"));
-    let _ = setting.switch_off("ChangeBeforeLoss");
-    let report = run_with(19, setting, true);
-    check(&report);
-    let marks = [Mark::WordRefusedNoVoter, Mark::WordConfigurationLost];
-    assert!(marks.iter().all(|mark| report.coverage.count(*mark) == 0));
+    let marks = [Mark::WordRefusedNoVoter, Mark::WordWhileOpen, Mark::WordLedOpen];
+    let mut met = 0;
+    for seed in [11, 19, 29, 43, 51, 61] {
+        let mut setting = Setting::of(seed);
+        assert!(setting.hands.is_some_and(|hands| hands.in_changes) && setting.change_ns > 0);
+        let report = run_with(seed, setting.clone(), true);
+        met += marks.iter().map(|mark| report.coverage.count(*mark)).sum::<u64>();
+        assert!(setting.switch_off("WordsInChanges"));
+        let _ = setting.switch_off("ChangeBeforeLoss");
+        setting.hands = setting.hands.map(|hands| Hands { excess: None, ..hands });
+        let report = run_with(seed, setting, true);
+        check(&report);
+        assert!(marks.iter().all(|mark| report.coverage.count(*mark) == 0), "seed {seed}");
+    }
+    assert!(met > 0, "no seed has met any with the switch on");
 }
 
 /// What a member lacks is released everywhere: its checkpoint comes in pieces, at each of which either end may die, stand still or be cut off, and the others go on trimming.
