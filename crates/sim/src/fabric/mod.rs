@@ -79,6 +79,8 @@ pub(crate) struct Holds {
     pub(crate) missed: Lsn,
 }
 
+/// What devices move that move whole pages.
+pub(crate) const PAGE_BYTES: u32 = 4096;
 /// The time of members, fabric and control plane: nanoseconds.
 pub(crate) const US: u64 = 1_000;
 pub(crate) const MS: u64 = 1_000_000;

@@ -14,7 +14,7 @@ use windlass_fabric::{
 };
 
 use super::state::{Key, Link, Payload, Place, Posted, Queue, State, Work, endpoint, number_of};
-use super::{Device, FabricNet};
+use super::{Device, FabricNet, PAGE_BYTES};
 
 const DEPTH_MAX: u32 = 1 << 14;
 const COMPLETIONS_MAX: u32 = 1 << 20;
@@ -45,7 +45,7 @@ fn capabilities(device: Device) -> Capabilities {
 fn transfer(device: Device) -> Transfer {
     match device {
         Device::Any | Device::Staged => Transfer::Any,
-        Device::Pages => Transfer::WholePages { page_bytes: 4096 },
+        Device::Pages => Transfer::WholePages { page_bytes: PAGE_BYTES },
     }
 }
 

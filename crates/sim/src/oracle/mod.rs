@@ -9,7 +9,7 @@ mod levels;
 pub(crate) mod liveness;
 pub(crate) mod medium;
 mod order;
-pub(crate) mod prefixes;
+mod prefixes;
 mod primaries;
 mod revoked;
 pub(crate) mod unknown;

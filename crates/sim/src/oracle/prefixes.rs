@@ -5,10 +5,9 @@ use std::collections::BTreeSet;
 use windlass::{Epoch, Lsn};
 
 use super::{Checked, Content, Oracle, violated};
+use crate::fabric::PAGE_BYTES;
 
 const NAME: &str = "committed prefixes agree";
-/// What devices move that move whole pages.
-pub(crate) const PAGE_BYTES: u64 = 4096;
 
 impl Oracle {
     /// A member, which has promised `promised`, publishes the record at `start` as durable.
@@ -51,8 +50,9 @@ impl Oracle {
     /// that head, and as primary sends it over what a backup has, if devices move whole pages (DESIGN.md section 9.2).
     pub(crate) fn is_in_head(&self, begun: &BTreeSet<Lsn>, start: Lsn) -> bool {
         let Some(content) = self.committed.get(&start) else { return false };
+        let page_bytes = u64::from(PAGE_BYTES);
         let next = begun.range(Lsn(start.0 + 1)..).next();
-        next.is_some_and(|begun| begun.0 / PAGE_BYTES * PAGE_BYTES < content.end.0)
+        next.is_some_and(|begun| begun.0 / page_bytes * page_bytes < content.end.0)
     }
 
     /// Whether a committed record ends there.

@@ -13,8 +13,7 @@ use windlass_store::Read;
 use super::phase::Phase;
 use super::{What, World};
 use crate::coverage::Mark;
-use crate::fabric::{Device, Holds, MS, US};
-use crate::oracle::prefixes::PAGE_BYTES;
+use crate::fabric::{Device, Holds, MS, PAGE_BYTES, US};
 use crate::oracle::unknown::Answer;
 use crate::oracle::{Content, batch_hash, hash_of, held_up, medium, watermarks};
 use crate::setting::Strike;
@@ -296,7 +295,7 @@ impl World {
         }
         if let Some(driver) = &mut self.members[at].driver {
             driver.ask(windlass::engine::Input::SnapshotInstalled { at: lsn, epoch });
-            if self.setting.devices.contains(&Device::Pages) && !lsn.0.is_multiple_of(PAGE_BYTES) {
+            if self.setting.devices.contains(&Device::Pages) && !lsn.0.is_multiple_of(u64::from(PAGE_BYTES)) {
                 self.begun.insert(lsn);
             }
             self.mark(Mark::Snapshot);
