@@ -264,12 +264,16 @@ fn unanswered(member: &MemberConfig, error: std::io::Error) -> Failure {
         .unwrap_or_else(|| Failure::io(format_args!("asking m{number}"), &Group::down(member, error)))
 }
 
+/// A command for the group of this file, as it is printed.
+pub(crate) fn command(file: &Path, words: &(impl fmt::Display + ?Sized)) -> String {
+    format!("`windlass group --config {} {words}`", file.display())
+}
+
 /// The commands by which a member that waits for it is added, in words.
 pub(crate) fn adding(file: &Path, number: u8) -> String {
-    let file = file.display();
-    format!(
-        "`windlass group --config {file} add {number}`, or for the place of a member OLD `windlass group --config {file} replace OLD {number}`"
-    )
+    let add = command(file, &format_args!("add {number}"));
+    let replace = command(file, &format_args!("replace OLD {number}"));
+    format!("{add}, or for the place of a member OLD {replace}")
 }
 
 impl Group {
@@ -284,7 +288,7 @@ impl Group {
 
     /// A command for this group, as any terminal takes it.
     fn command(&self, words: &(impl fmt::Display + ?Sized)) -> String {
-        format!("`windlass group --config {} {words}`", self.file().display())
+        command(&self.file(), words)
     }
 
     /// Where a member stands, or why it does not answer.

@@ -202,9 +202,9 @@ fn notes<'a>(
     } else if let Some(from) = standing.checkpoint_from {
         let why = format!(
             "m{number} can't go on with the primary's log (what it lacks is trimmed, or it had trimmed what an operator's word has given up; its lines say which): it needs a \
-             checkpoint of the application that reaches at least LSN {from} (`NodeOptions::checkpoints`; `windlass node` has none); a new member in its place (`windlass group \
-             --config {} replace {number} NEW`) needs none as long as the primary's log has never been trimmed",
-            file.display()
+             checkpoint of the application that reaches at least LSN {from} (`NodeOptions::checkpoints`; `windlass node` has none); a new member in its place ({}) needs \
+             none as long as the primary's log has never been trimmed",
+            super::command(file, &format_args!("replace {number} NEW"))
         );
         ("waits", vec![why])
     } else if standing.role == "candidate" {

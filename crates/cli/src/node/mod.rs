@@ -253,8 +253,8 @@ fn failure(error: &windlass::NodeError, args: &Args, folder: &Path) -> Failure {
     {
         // What it had promised is gone with it.
         format!(
-            "; where a majority of the group runs without m{number}, nothing is to be restored: a new member takes its place (`windlass group --config {file} \
-             replace {number} NEW`; README, \"Members come and go\")"
+            "; where a majority of the group runs without m{number}, nothing is to be restored: a new member takes its place ({}; README, \"Members come and go\")",
+            crate::group::command(&args.config, &format_args!("replace {number} NEW"))
         )
     } else if let E::Open(StoreError::SegmentFile { .. }) = error {
         let folder = folder.display();
