@@ -76,9 +76,6 @@ impl Log {
             persisted: store.persisted().lsn(),
             slots: 4,
         });
-        for (segment, memory) in store.ready() {
-            handoff.install(segment, memory).expect("in order from the tail");
-        }
         handoff.set_limit(Lsn(1 << 60));
         let log = Log { disk, store, handoff, drain };
         log.prepare()?;
@@ -86,16 +83,17 @@ impl Log {
     }
 
     fn prepare(&self) -> Result<(), Stopped> {
-        loop {
-            match stopped(&self.disk, self.store.prepare_step(self.handoff.tail()))? {
-                Prepared::Segment { segment, memory } => {
-                    self.handoff.install(segment, memory).expect("in order")
-                }
-                Prepared::Idle => return Ok(()),
-                Prepared::Allocated { .. }
-                | Prepared::Populated { .. }
-                | Prepared::Marked { .. }
-                | Prepared::Recycled { .. } => {}
+        while !matches!(stopped(&self.disk, self.store.prepare_step(self.handoff.tail()))?, Prepared::Idle) {}
+        self.install();
+        Ok(())
+    }
+
+    /// Installs what is ready, as far as the hand-off has room: a loss of power can leave more segments behind the tail than it holds.
+    fn install(&self) {
+        for (segment, memory) in self.store.ready() {
+            let next = self.store.geometry().segment_of(self.handoff.ready());
+            if segment >= next && self.handoff.install(segment, memory).is_err() {
+                return;
             }
         }
     }

@@ -43,28 +43,15 @@ impl<D: Disk> LoneLog<D> {
         Ok(log)
     }
 
-    /// The helper's work, until there is none.
+    /// The helper's work, until there is none, and what is ready installed.
     ///
     /// # Errors
     ///
     /// The disk's.
-    ///
-    /// # Panics
-    ///
-    /// If segments don't come in order.
     pub fn prepare(&self) -> Result<(), PrepareError> {
-        loop {
-            match self.store.prepare_step(self.handoff.tail())? {
-                Prepared::Segment { segment, memory } => {
-                    self.handoff.install(segment, memory).expect("segments come in order");
-                }
-                Prepared::Idle => return Ok(()),
-                Prepared::Allocated { .. }
-                | Prepared::Populated { .. }
-                | Prepared::Marked { .. }
-                | Prepared::Recycled { .. } => {}
-            }
-        }
+        while !matches!(self.store.prepare_step(self.handoff.tail())?, Prepared::Idle) {}
+        install(&self.store, &self.handoff);
+        Ok(())
     }
 
     /// Appends a record and drains; helps itself to segments.
@@ -145,10 +132,17 @@ pub fn hand_off<D: Disk>(store: &Store<D>, tail: Lsn, epoch: Epoch, chain: Chain
         persisted: store.persisted().lsn(),
         slots: 4,
     });
-    let first = store.geometry().segment_of(tail);
-    for (segment, memory) in store.ready().into_iter().filter(|(segment, _)| *segment >= first) {
-        handoff.install(segment, memory).expect("segments come in order from the tail");
-    }
+    install(store, &handoff);
     handoff.set_limit(Lsn(1 << 60));
     (handoff, drain)
+}
+
+/// Installs what is ready, as far as the hand-off has room: a loss of power can leave more segments behind the tail than it holds.
+fn install<D: Disk>(store: &Store<D>, handoff: &Handoff) {
+    for (segment, memory) in store.ready() {
+        let next = store.geometry().segment_of(handoff.ready());
+        if segment >= next && handoff.install(segment, memory).is_err() {
+            return;
+        }
+    }
 }
