@@ -61,6 +61,8 @@ marks! {
     Misplaced = "fabric: misplaced";
     /// A packet landed elsewhere at a damaged member, over what may have been whole behind the damage.
     MisplacedBehind = "fabric: misplaced behind damage";
+    /// A primary read the page that it was to write into first.
+    FirstPageRead = "fabric: first page read";
     /// A window refused a write: fencing at work.
     AccessRefused = "fabric: access refused";
     // ---- control plane

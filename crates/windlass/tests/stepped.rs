@@ -7,6 +7,9 @@ mod world;
 #[path = "support/damage_cases.rs"]
 mod damage_cases;
 
+#[path = "support/head_cases.rs"]
+mod head_cases;
+
 #[path = "support/lines.rs"]
 mod lines;
 

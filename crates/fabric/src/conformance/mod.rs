@@ -131,6 +131,8 @@ macro_rules! __conformance_cases {
             ZeroLength zero_length one_sided false;
             /// Reads fetch what is there, also much of it.
             Read read one_sided false;
+            /// One window takes writes and reads.
+            ReadAndWritten read_and_written one_sided false;
             /// Reads of what is not open are refused.
             ReadRefused read_refused one_sided false;
             /// Both ends write and notify at the same time.

@@ -262,6 +262,39 @@ pub(super) fn read<F: Fabric>(side: &mut Side<'_, F>) -> Outcome {
     Outcome::Passed
 }
 
+pub(super) fn read_and_written<F: Fabric>(side: &mut Side<'_, F>) -> Outcome {
+    if let Some(skipped) = lacking(side, false) {
+        return skipped;
+    }
+    let (len, area) = (side.whole(64), side.area(4096));
+    let mut connection = side.connect();
+    if side.is_active() {
+        let (memory, region) = side.region(area, 0x77, Access::LOCAL_WRITE);
+        let (remote, bytes) = (side.hear_range(), side.whole_u32(64));
+        let requests = [
+            read_of(1, local(&region, len, bytes), remote.at(0)),
+            write_of(2, local(&region, 0, bytes), remote.at(0)),
+            read_of(3, local(&region, 2 * len, bytes), remote.at(0)),
+        ];
+        for (id, request) in (1..).zip(requests) {
+            side.post(&mut connection, &[request]);
+            side.sent(&connection, id, Status::Success);
+        }
+        untouched(&*memory, len..2 * len, 0x55);
+        untouched(&*memory, 2 * len..area, 0x77);
+        side.agree("read");
+    } else {
+        let (memory, region) = side.open_region(area, 0x55);
+        let access = Access::REMOTE_WRITE | Access::REMOTE_READ;
+        let (_window, remote) = side.bound(&mut connection, &region, 0..area, access);
+        side.say_range(remote);
+        side.agree("read");
+        untouched(&*memory, 0..len, 0x77);
+        untouched(&*memory, len..area, 0x55);
+    }
+    Outcome::Passed
+}
+
 pub(super) fn read_refused<F: Fabric>(side: &mut Side<'_, F>) -> Outcome {
     if let Some(skipped) = lacking(side, false) {
         return skipped;

@@ -252,6 +252,9 @@ impl State {
                     };
                     found.memory.read(offset, &mut bytes);
                     into.memory.write(into.offset, &bytes);
+                    if self.links.get(&peer).is_some_and(|link| link.takes_notices) {
+                        self.counts.add(Mark::FirstPageRead);
+                    }
                 }
                 request.bytes = into.bytes;
                 self.done(end, request);

@@ -346,10 +346,6 @@ impl World {
                 }
                 // Its driver was told, and looks.
                 Err(ReadError::Damaged { .. }) if member.rot.is_some() => break,
-                Err(ReadError::Damaged { lsn, .. }) if self.oracle.is_in_head(&self.begun, lsn) => {
-                    member.rot = Some(lsn);
-                    break;
-                }
                 Err(error @ ReadError::Damaged { .. }) => {
                     checked = violated("committed prefixes agree", format!("member {at} reads: {error}"));
                     break;

@@ -122,8 +122,6 @@ pub(crate) struct World {
     queue: BinaryHeap<Reverse<Scheduled>>,
     order: u64,
     members: Vec<Member>,
-    /// Where logs have begun in the middle of a page, with a checkpoint, while devices move whole pages.
-    begun: BTreeSet<Lsn>,
     group: Group,
     hands: Hands,
     streams: Streams,
@@ -161,7 +159,6 @@ impl World {
             queue: BinaryHeap::new(),
             order: 0,
             members,
-            begun: BTreeSet::new(),
             group: Group::of(&setting),
             hands: Hands::of(seed),
             streams: Streams::of(seed),

@@ -13,7 +13,7 @@ use windlass_store::Read;
 use super::phase::Phase;
 use super::{What, World};
 use crate::coverage::Mark;
-use crate::fabric::{Device, Holds, MS, PAGE_BYTES, US};
+use crate::fabric::{Holds, MS, US};
 use crate::oracle::unknown::Answer;
 use crate::oracle::{Content, batch_hash, hash_of, held_up, medium, watermarks};
 use crate::setting::Strike;
@@ -168,9 +168,6 @@ impl World {
                 self.mark(Mark::DamageFound);
                 self.word_in_doubt(at);
                 self.members[at].is_rot_found = true;
-                if self.members[at].rot.is_none() && self.oracle.is_in_head(&self.begun, damage.start) {
-                    self.members[at].rot = Some(damage.start);
-                }
                 if self.members[at].rot.is_none() {
                     let what = format!("member {at} finds damage where there is none: {damage}");
                     self.check(crate::oracle::violated("damage", what));
@@ -295,9 +292,6 @@ impl World {
         }
         if let Some(driver) = &mut self.members[at].driver {
             driver.ask(windlass::engine::Input::SnapshotInstalled { at: lsn, epoch });
-            if self.setting.devices.contains(&Device::Pages) && !lsn.0.is_multiple_of(u64::from(PAGE_BYTES)) {
-                self.begun.insert(lsn);
-            }
             self.mark(Mark::Snapshot);
             self.wake(at);
         }
@@ -363,12 +357,7 @@ impl World {
                 // What it has lost is not known to it yet.
                 Err(_) if member.rot.is_some() => return,
                 Err(error) => {
-                    let why = error.to_string();
-                    if self.oracle.is_in_head(&self.begun, reader.at()) {
-                        self.members[at].rot = Some(reader.at());
-                        return;
-                    }
-                    let checked = self.oracle.unreadable(member.id, reader.at(), &why);
+                    let checked = self.oracle.unreadable(member.id, reader.at(), &error.to_string());
                     return self.check(checked);
                 }
             }
@@ -422,11 +411,6 @@ impl World {
                     break;
                 }
                 Err(error) => {
-                    if self.oracle.is_in_head(&self.begun, member.published) {
-                        // Its medium lacks that like what has rotted there.
-                        (member.rot, member.is_publish_due) = (Some(member.published), true);
-                        break;
-                    }
                     checked = self.oracle.unreadable(member.id, member.published, &error.to_string())
                 }
             }

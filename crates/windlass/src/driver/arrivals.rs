@@ -7,6 +7,7 @@ use windlass_log::{Lsn, MemberId};
 use windlass_store::disk::Disk;
 
 use super::executor::Executor;
+use super::first_page::Held;
 use super::news::Call;
 use super::outgoing::{SessionError, Turn};
 use super::{Driver, DriverEvent};
@@ -151,6 +152,11 @@ where
                 }
                 Ok(Some(Turn::Acknowledged(acknowledgement))) => {
                     self.inputs.push_back(Input::Acknowledged { peer, acknowledgement });
+                }
+                Ok(Some(Turn::PageRead(held))) => {
+                    for Held { range, notice, slot } in held {
+                        self.replicate(peer, session, range, &notice, slot, now);
+                    }
                 }
                 Ok(Some(Turn::ReadsDone)) => {
                     if let Some(fetching) = link.fetching.take() {

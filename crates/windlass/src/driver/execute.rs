@@ -1,7 +1,7 @@
 //! Doing what the engine orders.
 
 use slog::{info, warn};
-use windlass_engine::{Command, Event, FenceQuorum, Input, LsnRange, Role, Session, Token};
+use windlass_engine::{Command, Event, FenceQuorum, Input, LsnRange, Notice, Role, Session, Token};
 use windlass_fabric::Fabric;
 use windlass_log::{
     EpochHistory, HISTORY_ENTRIES_MAX, HISTORY_ENTRIES_NEARLY_FULL, Lsn, MemberId, SEGMENT_HEADER_BYTES,
@@ -10,6 +10,8 @@ use windlass_store::Damage;
 use windlass_store::disk::Disk;
 
 use super::executor::{Change, Executor, Job, Work};
+use super::first_page::Held;
+use super::head::{page_before, page_bytes};
 use super::lead::Lead;
 use super::local::Scanned;
 use super::memory::{SegmentError, Use};
@@ -130,8 +132,7 @@ where
                 self.local.release_cold();
             }
             Command::Replicate { peer, session, range, notice, slot } => {
-                let result = self.replicate(peer, session, range, &notice, slot);
-                self.check_outgoing(peer, session, Purpose::Replicate, result);
+                self.replicate(peer, session, range, &notice, slot, now);
             }
             Command::Beat { peer, session, heartbeat } => {
                 if let Some(link) = self.sessions.outgoing(peer, session, Purpose::Replicate) {
@@ -499,22 +500,47 @@ where
         }
     }
 
-    fn replicate(
+    /// Sends a batch. A failure ends the session.
+    pub(super) fn replicate(
         &mut self,
         peer: MemberId,
         session: Session,
         range: LsnRange,
-        notice: &windlass_engine::Notice,
+        notice: &Notice,
         slot: u32,
+        now: u64,
+    ) {
+        let result = self.try_replicate(peer, session, range, notice, slot, now);
+        if let Err(SessionError::Damaged { lsn }) = result {
+            self.scrubber.look(lsn);
+        }
+        self.check_outgoing(peer, session, Purpose::Replicate, result);
+    }
+
+    fn try_replicate(
+        &mut self,
+        peer: MemberId,
+        session: Session,
+        range: LsnRange,
+        notice: &Notice,
+        slot: u32,
+        now: u64,
     ) -> Result<(), SessionError> {
-        let geometry = self.local.geometry();
+        let (geometry, begins) = (self.local.geometry(), self.local.begins());
         // A session that is gone was reported: its orders are void.
         let Some(link) = self.sessions.outgoing(peer, session, Purpose::Replicate) else { return Ok(()) };
         let (of, transfer) = ((peer, session), link.transfer());
-        if let Some(lsn) = self.scrubber.resend.damage(&self.fabric, &mut self.local, of, range, transfer)? {
-            self.scrubber.look(lsn);
-            return Err(SessionError::Damaged { lsn });
+        if link.is_unsent() && !range.is_empty() {
+            let page = page_bytes(transfer);
+            let page = page.and_then(|page| page_before(geometry, page, range.start, begins));
+            link.begin(page.map(|page| (page, now + SESSION_NS)))?;
         }
+        if link.is_page_awaited() {
+            link.hold(Held { range, notice: *notice, slot });
+            return Ok(());
+        }
+        let peers = link.peers_page();
+        self.scrubber.resend.look(&self.fabric, &mut self.local, of, range, transfer, peers)?;
         let mut segments = [None, None];
         for (at, part) in parts(geometry, range).into_iter().flatten().enumerate() {
             let number = geometry.segment_of(part.start);

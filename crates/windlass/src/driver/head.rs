@@ -5,7 +5,8 @@
 //!        '------- head -------'-- range --'   the write goes out from the page's start
 //! ```
 //!
-//! Invariant: no head goes out that differs from what went out before in its session, or, at the session's start, whose records do not hold.
+//! Invariant: no head goes out that differs from what went out before in its session, or, at the session's start, whose records do not hold, or that this log
+//! has not all of ([`super::first_page`]).
 //! What is compared is at most a page for each batch; records are looked at only where there is nothing to compare with, or where it differs.
 
 use std::ops::Range;
@@ -55,11 +56,19 @@ pub(super) fn page_end(geometry: Geometry, page: u64, end: Lsn) -> Lsn {
     if start == end { end } else { Lsn(start.0 + page) }
 }
 
+/// The page that a range begins in, if a part of its head lies below where this log begins: that part need not be this log's, and nobody looks at it.
+pub(super) fn page_before(geometry: Geometry, page: u64, start: Lsn, begins: Lsn) -> Option<Range<Lsn>> {
+    let first = page_of(geometry, page, start);
+    (first < start && first < begins).then_some(first..Lsn(first.0 + page))
+}
+
 /// What a session sends next, and what it sent last.
 pub(super) struct Next {
     pub(super) page: u64,
     pub(super) range: Range<Lsn>,
     pub(super) last: Option<Head>,
+    /// The page whose head is sent as the peer has it: nothing here is looked at of that.
+    pub(super) peers: Option<Range<Lsn>>,
 }
 
 /// How the head of what is sent next stands.
@@ -82,14 +91,14 @@ impl Next {
         let (before, behind) = (page_of(geometry, self.page, start), page_of(geometry, self.page, end));
         let mut hasher = crc32fast::Hasher::new();
         let mut is_same = true;
-        if before < start {
+        if before < start && !self.is_peers(before) {
             let segment = local.segment(fabric, geometry.segment_of(start), Use::Send)?;
             add(&mut hasher, &segment.memory, geometry, before..start);
             let head = Head { end: start, checksum: hasher.clone().finalize() };
             is_same = self.last == Some(head);
         }
         let mut next = None;
-        if behind < end {
+        if behind < end && !self.is_peers(behind) {
             let from = if before == behind {
                 start
             } else {
@@ -101,6 +110,10 @@ impl Next {
             next = Some(Head { end, checksum: hasher.finalize() });
         }
         Ok(if is_same { Looked::Same(next) } else { Looked::Unknown(next) })
+    }
+
+    fn is_peers(&self, page: Lsn) -> bool {
+        self.peers.as_ref().is_some_and(|peers| peers.start == page)
     }
 
     /// Looks at the records that the head consists of. Where it does not hold, if anywhere: `trimmed` and what lies below counts for nothing.
@@ -195,7 +208,7 @@ mod tests {
     }
 
     fn damage(image: &mut MemoryImage, shape: &Shape, start: Lsn, trimmed: Lsn) -> Option<Lsn> {
-        let next = Next { page: PAGE, range: start..start, last: None };
+        let next = Next { page: PAGE, range: start..start, last: None, peers: None };
         next.damage(image, shape, trimmed).unwrap()
     }
 
@@ -215,6 +228,20 @@ mod tests {
         assert_eq!(page_bytes(Transfer::Any), None);
         assert_eq!(page_bytes(Transfer::WholePages { page_bytes: 4096 }), Some(4096));
         assert_eq!(page_bytes(Transfer::WholePages { page_bytes: 64 << 10 }), None);
+    }
+
+    #[test]
+    fn a_page_that_the_log_begins_in_has_a_head_that_is_not_the_logs() {
+        let geometry = Geometry::new(64 << 10).unwrap();
+        let base = 64 << 10;
+        let page = |start, begins| page_before(geometry, PAGE, Lsn(base + start), Lsn(base + begins));
+        let second = Some(Lsn(base + 8192)..Lsn(base + 12_288));
+        assert_eq!(page(8200, 8200), second, "the first batch behind a checkpoint");
+        assert_eq!(page(12_280, 8200), second, "the log has a part of the head");
+        assert_eq!(page(8200, 8192), None, "and all of it");
+        assert_eq!(page(8192, 8192), None, "there is no head");
+        assert_eq!(page(12_296, 8200), None);
+        assert_eq!(page(4096, 0), None, "a segment's first record");
     }
 
     /// Also where the page begins inside a record that is longer than what is looked back at first, and where the log begins in it.

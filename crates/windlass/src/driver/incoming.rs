@@ -22,6 +22,7 @@ use windlass_fabric::{
 };
 use windlass_log::{Geometry, Lsn, MemberId, SEGMENT_HEADER_BYTES};
 
+use super::head::page_bytes;
 use super::memory::Segment;
 use super::outgoing::{Expecting, SEND_DEPTH, SessionError};
 use super::prefetch::Prefetched;
@@ -211,12 +212,14 @@ impl<F: Fabric> Incoming<F> {
         }
     }
 
-    /// What the peer may do with what is opened to it.
+    /// What the peer may do with what is opened to it. A primary that writes whole pages may have to read the first one ([`super::first_page`]).
     fn access(&self) -> Access {
+        let is_read = self.purpose == Purpose::Fetch || page_bytes(self.connection.transfer()).is_some();
+        let reads = if is_read { Access::REMOTE_READ } else { Access::NONE };
         match self.purpose {
-            Purpose::Replicate if self.windows.are_there() => Access::REMOTE_WRITE,
-            Purpose::Replicate => Access::LOCAL_WRITE | Access::REMOTE_WRITE,
-            Purpose::Fetch => Access::REMOTE_READ,
+            Purpose::Replicate if self.windows.are_there() => Access::REMOTE_WRITE | reads,
+            Purpose::Replicate => Access::LOCAL_WRITE | Access::REMOTE_WRITE | reads,
+            Purpose::Fetch => reads,
         }
     }
 

@@ -123,6 +123,12 @@ impl<F: Fabric, D: Disk> Local<F, D> {
         self.log_id
     }
 
+    /// Where the log here begins. Where the store has refused a trim the history begins above its trim point, and says nothing of what lies between.
+    pub(crate) fn begins(&self) -> Lsn {
+        let owned = self.history.entries().first().map_or(Lsn(0), |first| first.start);
+        self.store.trimmed().max(owned)
+    }
+
     /// The end of what was found valid so far.
     pub(crate) fn valid_tail(&self) -> Lsn {
         self.scan.at()

@@ -25,6 +25,7 @@ mod answer;
 mod arrivals;
 mod execute;
 mod executor;
+mod first_page;
 mod full;
 mod head;
 mod incoming;

@@ -3,7 +3,7 @@
 //! ```text
 //!  Connect/Fetch → offer ──────▶ ... ◀── accept → connect → ready → bind the acknowledgement slot → its key ──▶
 //!                                    ◀── keys: windows of the segments and slots → Granted
-//!  Replicate → [write][write][write with immediate: notice]   one doorbell
+//!  Replicate → [write][write][write with immediate: notice]   one doorbell; before the first one the peer's page may have to be read
 //! ```
 //!
 //! A session is never used again after it broke. What a broken or destroyed session still completes does not count (R-16).
@@ -19,6 +19,7 @@ use windlass_fabric::{
 };
 use windlass_log::{Geometry, Lsn, MemberId, SEGMENT_HEADER_BYTES};
 
+use super::first_page::{FirstPage, Held, split};
 use super::head::PAGE_BYTES_MAX;
 use super::memory::Segment;
 use super::prefetch::Prefetched;
@@ -75,6 +76,10 @@ pub(crate) enum SessionError {
         "what is to be sent does not hold at LSN {lsn}: it is looked at, and not written over what the peer has"
     )]
     Damaged { lsn: Lsn },
+    #[error(
+        "the head of the page at LSN {page} is not what was sent before, and this log begins in it: the next session sends it as the peer has it"
+    )]
+    Head { page: Lsn },
     #[error("it was not ready in time")]
     TooSlow,
     #[error(
@@ -110,6 +115,8 @@ pub(crate) enum Turn {
     Acknowledged(Acknowledgement),
     /// All reads of the fetch are done.
     ReadsDone,
+    /// These batches have waited for the first page, which is here.
+    PageRead(Vec<Held>),
 }
 
 /// Since when a session expects completions and has seen none.
@@ -178,6 +185,7 @@ pub(crate) struct Outgoing<F: Fabric> {
     // Requests and windows go before the regions that they reach.
     connection: F::Connection,
     in_flight: VecDeque<InFlight<F>>,
+    first: FirstPage,
     batches: u64,
     expecting: Expecting,
     pub(crate) fetching: Option<Fetching<F>>,
@@ -230,12 +238,8 @@ impl<F: Fabric> Outgoing<F> {
         let (connection, inline) = making.connection(ACKNOWLEDGEMENT_RECEIVES, posted)?;
         let Target { buffer: acknowledgement, window: acknowledgement_window, key: acknowledgement_key } =
             making.target(slots::STRIDE_BYTES, Lasts::Once)?;
-        // A fetch reads a page into it, and sends nothing.
-        let access = match purpose {
-            Purpose::Replicate => Access::NONE,
-            Purpose::Fetch => Access::LOCAL_WRITE,
-        };
-        let scratch = Buffer::new(fabric, slots::slots_bytes(notice_slots), access)?;
+        // A page may be read into it.
+        let scratch = Buffer::new(fabric, slots::slots_bytes(notice_slots), Access::LOCAL_WRITE)?;
         Ok(Outgoing {
             peer,
             session,
@@ -246,6 +250,7 @@ impl<F: Fabric> Outgoing<F> {
             inline,
             connection,
             in_flight: VecDeque::with_capacity(8),
+            first: FirstPage::default(),
             batches: 0,
             expecting: Expecting::default(),
             fetching: None,
@@ -356,6 +361,13 @@ impl<F: Fabric> Outgoing<F> {
         if self.purpose == Purpose::Fetch {
             return self.read_on();
         }
+        if self.first.is_late(now) {
+            return Err(SessionError::TooSlow);
+        }
+        let ready = self.first.take_ready();
+        if !ready.is_empty() {
+            return Ok(Some(Turn::PageRead(ready)));
+        }
         Ok(self.look_at_slot())
     }
 
@@ -400,6 +412,46 @@ impl<F: Fabric> Outgoing<F> {
         (acknowledgement.session == self.session).then_some(Turn::Acknowledged(acknowledgement))
     }
 
+    /// Whether no batch has begun in a page yet.
+    pub(crate) fn is_unsent(&self) -> bool {
+        self.first.is_unsent()
+    }
+
+    /// The first batch begins in a page of this log, or in one that is to be read from the peer first, by then.
+    pub(crate) fn begin(&mut self, peers: Option<(Range<Lsn>, u64)>) -> Result<(), SessionError> {
+        if let Some((page, _)) = &peers {
+            let number = self.geometry.segment_of(page.start);
+            let window = self.windows.get(&number).ok_or(SessionError::NotGranted { segment: number })?;
+            let from = window.at(self.geometry.offset_of(page.start) - SEGMENT_HEADER_BYTES);
+            let bytes = short(page.end.0 - page.start.0);
+            let offset = slots::page_at(self.notice_slots);
+            let into = Local { region: &self.scratch.region, offset, bytes };
+            let operation = Operation::Read { into, from };
+            self.connection.post(&[Request {
+                id: work::id(WorkKind::Read, 0),
+                operation,
+                signalled: true,
+            }])?;
+        }
+        self.first.begin(peers);
+        Ok(())
+    }
+
+    /// Whether batches have to wait for the first page.
+    pub(crate) fn is_page_awaited(&self) -> bool {
+        self.first.is_awaited()
+    }
+
+    /// A batch waits for it: it comes back with [`Turn::PageRead`].
+    pub(crate) fn hold(&mut self, held: Held) {
+        self.first.hold(held);
+    }
+
+    /// The page whose head is sent as the peer has it.
+    pub(crate) fn peers_page(&self) -> Option<Range<Lsn>> {
+        self.first.peers()
+    }
+
     /// Writes the range and the notice behind it, with one doorbell. What it cost.
     ///
     /// `segments` are those of the range's start and, if it crosses, of its end.
@@ -425,28 +477,38 @@ impl<F: Fabric> Outgoing<F> {
             },
             signalled: true,
         };
-        let mut chain = [notice_request; 3];
+        let mut chain = [notice_request; 4];
         let mut length = 0;
-        for part in parts(self.geometry, range).into_iter().flatten() {
+        let peers = self.first.peers();
+        for (part, segment) in parts(self.geometry, range).into_iter().flatten().zip(&segments) {
             let number = self.geometry.segment_of(part.start);
             let window = self.windows.get(&number).ok_or(SessionError::NotGranted { segment: number })?;
-            let segment = &segments[length];
             let segment = segment.as_ref().ok_or(SessionError::NotGranted { segment: number })?;
-            let offset = self.geometry.offset_of(part.start);
             if self.prefetched.0 != number {
                 self.prefetched = (number, Prefetched::default());
             }
-            let end = self.geometry.segment_bytes();
+            let (offset, end) = (self.geometry.offset_of(part.start), self.geometry.segment_bytes());
             self.prefetched.1.ask(segment.source(), offset, end, &mut self.prefetches);
-            let stretch = widened(self.connection.transfer(), offset..offset + part.bytes())?;
-            let bytes = short(stretch.end - stretch.start);
-            let source = Source::Region(Local { region: segment.source(), offset: stretch.start, bytes });
-            chain[length] = Request {
-                id: work::id(WorkKind::Batch, 0),
-                operation: Operation::Write { source, to: window.at(stretch.start - SEGMENT_HEADER_BYTES) },
-                signalled: false,
-            };
-            length += 1;
+            for piece in split(part, peers.as_ref()).into_iter().flatten() {
+                let offset = self.geometry.offset_of(piece.start);
+                let range = offset..offset + piece.bytes();
+                let stretch = widened(self.connection.transfer(), range.clone())?;
+                let bytes = short(stretch.end - stretch.start);
+                let local = if peers.as_ref().is_some_and(|page| page.contains(&piece.start)) {
+                    let at = slots::page_at(self.notice_slots);
+                    add_to_page(&self.scratch, at + range.start - stretch.start, segment, range);
+                    Local { region: &self.scratch.region, offset: at, bytes }
+                } else {
+                    Local { region: segment.source(), offset: stretch.start, bytes }
+                };
+                let to = window.at(stretch.start - SEGMENT_HEADER_BYTES);
+                chain[length] = Request {
+                    id: work::id(WorkKind::Batch, 0),
+                    operation: Operation::Write { source: Source::Region(local), to },
+                    signalled: false,
+                };
+                length += 1;
+            }
         }
         chain[length] = notice_request;
         self.connection.post(&chain[..=length])?;
@@ -577,6 +639,7 @@ impl<F: Fabric> Outgoing<F> {
             }
             Some(WorkKind::Read) => {
                 self.expecting.seen();
+                self.first.arrived();
                 if let Some(fetching) = &mut self.fetching {
                     fetching.under_way = fetching.under_way.saturating_sub(1);
                 }
@@ -586,9 +649,9 @@ impl<F: Fabric> Outgoing<F> {
         Ok(())
     }
 
-    /// Batches posted whose completion was not seen.
+    /// Batches ordered whose completion was not seen.
     pub(crate) fn batches_in_flight(&self) -> u64 {
-        self.in_flight.len() as u64
+        self.in_flight.len() as u64 + self.first.held()
     }
 
     /// Ends the session: when this returns no request of it touches any memory, here or there (R-2).
@@ -600,7 +663,7 @@ impl<F: Fabric> Outgoing<F> {
 
 /// A stretch of a segment as the two devices move it: as it is, or widened to whole pages.
 ///
-/// The head of a partly filled page is sent again with the bytes that it was sent with before ([`super::head`] sees to that). What travels along behind the end is no
+/// The head of a partly filled page is sent again with the bytes that it was sent with before, or that the peer has ([`super::head`] sees to that). What travels along behind the end is no
 /// valid record until it is sent for itself, or is one: a record that was published meanwhile (R-3, R-4). Segments and windows begin
 /// and end at pages, so that a widened stretch stays inside.
 fn widened(transfer: Transfer, stretch: Range<u64>) -> Result<Range<u64>, SessionError> {
@@ -614,6 +677,14 @@ fn widened(transfer: Transfer, stretch: Range<u64>) -> Result<Range<u64>, Sessio
             Ok(stretch.start / page * page..stretch.end.next_multiple_of(page))
         }
     }
+}
+
+/// Puts a batch's bytes behind the head of the page that it begins in. Batches before it that are still under way end before them.
+fn add_to_page<F: Fabric>(scratch: &Buffer<F>, at: u64, segment: &Segment<F>, range: Range<u64>) {
+    let mut page = [0; PAGE_BYTES_MAX];
+    let count = usize::try_from(range.end - range.start).expect("less than a page");
+    segment.memory.copy_out(range.start, &mut page[..count]);
+    scratch.memory.write(at, &page[..count]);
 }
 
 fn short(bytes: u64) -> u32 {

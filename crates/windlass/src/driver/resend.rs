@@ -1,5 +1,7 @@
 //! What a primary sends again is checked before it is sent: rot here must not be written over what is whole there. From cold segments that is
-//! whatever is sent, and the heads of pages from any.
+//! whatever is sent, and the heads of pages from any. The head of a page that this log begins in is not this log's to check ([`super::first_page`]).
+
+use std::ops::Range;
 
 use windlass_engine::{LsnRange, Session};
 use windlass_fabric::{Fabric, Transfer};
@@ -10,6 +12,7 @@ use windlass_store::disk::Disk;
 use super::head::{self, Head, Looked};
 use super::local::Local;
 use super::memory::{SegmentError, Segments, Use};
+use super::outgoing::SessionError;
 
 /// One session's ranges, which follow each other.
 #[derive(Debug)]
@@ -56,54 +59,62 @@ fn shape<F: Fabric, D: Disk>(local: &Local<F, D>) -> Shape {
 }
 
 impl Check {
-    /// Where the head of the page that the range begins in does not hold, if anywhere.
-    fn head_damage<F: Fabric, D: Disk>(
+    /// Looks at the head of the page that the range begins in. One whose page is `peers` is not sent from here.
+    fn look_at_head<F: Fabric, D: Disk>(
         &mut self,
         fabric: &F,
         local: &mut Local<F, D>,
         range: LsnRange,
         page: u64,
-    ) -> Result<Option<Lsn>, SegmentError> {
-        let next = head::Next { page, range: range.start..range.end, last: self.head.take() };
+        peers: Option<Range<Lsn>>,
+    ) -> Result<(), SessionError> {
+        let next = head::Next { page, range: range.start..range.end, last: self.head.take(), peers };
         let looked = next.compare(fabric, local)?;
         if let Looked::Unknown(_) = looked {
             let shape = shape(local);
-            let geometry = shape.geometry;
-            // Where the store has refused a trim the history begins above its trim point, and says nothing of what lies between.
-            let begins = shape.history.entries().first().map_or(Lsn(0), |first| first.start);
-            let trimmed = local.store.trimmed().max(begins);
+            let (geometry, begins) = (shape.geometry, local.begins());
             let mut image = Sent { segments: &mut local.segments, fabric, store: &local.store, geometry };
-            match next.damage(&mut image, &shape, trimmed) {
+            match next.damage(&mut image, &shape, begins) {
                 Ok(None) => {}
-                Ok(Some(lsn)) => return Ok(Some(lsn)),
-                Err(ScanError::Image { error, .. }) => return Err(error),
+                Ok(Some(lsn)) => return Err(SessionError::Damaged { lsn }),
+                Err(ScanError::Image { error, .. }) => return Err(error.into()),
                 // As below: a flat scan needs no more than its buffer.
                 Err(ScanError::Memory { .. }) => {}
+            }
+            // The log was trimmed up into a page that the session has sent of.
+            if let Some(Range { start: page, .. }) = head::page_before(geometry, page, range.start, begins) {
+                return Err(SessionError::Head { page });
             }
         }
         let (Looked::Same(head) | Looked::Unknown(head)) = looked;
         self.head = head;
-        Ok(None)
+        Ok(())
     }
 }
 
 impl Resend {
-    /// Where what is to be sent does not hold, if anywhere: then everything behind in that session does not, either. Ranges that begin in the segment of
-    /// the persisted mark, or behind, are not looked at: they were just written. What a device sends along that moves whole pages is looked at: the head
-    /// of the first page wherever it lies, the rest of the last one in cold segments.
+    /// Looks at what is to be sent. Ranges that begin in the segment of the persisted mark, or behind, are not looked at: they were just written. What a
+    /// device sends along that moves whole pages is looked at: the head of the first page wherever it lies, unless that page is `peers`, whose head is the
+    /// peer's own; the rest of the last one in cold segments.
     ///
     /// A session's first range begins where the peer's valid log ends, which is a record's end. The bytes here are not asked whether a record
     /// begins there: the first header may be what is rotten.
-    pub(super) fn damage<F: Fabric, D: Disk>(
+    ///
+    /// # Errors
+    ///
+    /// [`SessionError::Damaged`] where it does not hold: then everything behind in that session does not, either. [`SessionError::Head`] where a head
+    /// differs from what was sent and begins below this log. Either ends the session, and nothing is sent.
+    pub(super) fn look<F: Fabric, D: Disk>(
         &mut self,
         fabric: &F,
         local: &mut Local<F, D>,
         (peer, session): (MemberId, Session),
         range: LsnRange,
         transfer: Transfer,
-    ) -> Result<Option<Lsn>, SegmentError> {
+        peers: Option<Range<Lsn>>,
+    ) -> Result<(), SessionError> {
         if range.is_empty() {
-            return Ok(None);
+            return Ok(());
         }
         self.0.retain(|check| check.peer != peer || check.session == session);
         let known = self.0.iter().position(|check| check.peer == peer);
@@ -115,15 +126,13 @@ impl Resend {
         let follows = check.next == range.start;
         check.next = range.end;
         let page = head::page_bytes(transfer);
-        if let Some(page) = page
-            && let Some(lsn) = check.head_damage(fabric, local, range, page)?
-        {
-            return Ok(Some(lsn));
+        if let Some(page) = page {
+            check.look_at_head(fabric, local, range, page, peers)?;
         }
         let cold_end = local.store.cold_end();
         if range.start >= cold_end {
             check.scan = None;
-            return Ok(None);
+            return Ok(());
         }
         let geometry = local.geometry();
         let scan = match check.scan.take().filter(|_| follows) {
@@ -131,7 +140,7 @@ impl Resend {
             // The persisted mark has overtaken a session that sent what was just written. A range that begins inside a record can't be
             // checked: wait for one that begins with one.
             None if known.is_some() && !local.store.starts_record(range.start).unwrap_or(false) => {
-                return Ok(None);
+                return Ok(());
             }
             None => Scan::new(shape(local), range.start, None).flat(),
         };
@@ -143,12 +152,12 @@ impl Resend {
             match scan.step(&mut image) {
                 Ok(Step::Record(_)) => {}
                 // It stands there for whatever else was ordered of this session.
-                Ok(Step::Stop(stop)) => return Ok(Some(stop.lsn)),
-                Err(ScanError::Image { error, .. }) => return Err(error),
+                Ok(Step::Stop(stop)) => return Err(SessionError::Damaged { lsn: stop.lsn }),
+                Err(ScanError::Image { error, .. }) => return Err(error.into()),
                 // A flat scan needs no more than its buffer; without memory what comes is checked by who gets it.
-                Err(ScanError::Memory { .. }) => return Ok(None),
+                Err(ScanError::Memory { .. }) => return Ok(()),
             }
         }
-        Ok(None)
+        Ok(())
     }
 }

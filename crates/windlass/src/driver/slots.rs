@@ -3,7 +3,8 @@
 //! ```text
 //!  backup:   | notice 0 | notice 1 | ... | heartbeat |    each 128 bytes:
 //!            0          64: a notice ends   80: a heartbeat ends   96: receives that the primary posted again (8)
-//!            and behind them 8 KiB that the primary writes once, to try the path
+//!            and behind them 8 KiB that the primary writes once, to try the path; at its own end it then has room there for a page
+//!            (first_page)
 //!  primary:  | acknowledgement |                          one for each backup, 64 bytes
 //! ```
 //!
@@ -35,6 +36,11 @@ pub(crate) fn slots_bytes(notice_slots: u32) -> u64 {
 /// Where the trial of the path goes, and what it is sent from.
 pub(crate) fn trial_at(notice_slots: u32) -> u64 {
     (u64::from(notice_slots) + 1) * STRIDE_BYTES
+}
+
+/// Where a page of the peer's lies at the primary's end: nothing is sent from there any more once the path was tried.
+pub(crate) fn page_at(notice_slots: u32) -> u64 {
+    trial_at(notice_slots)
 }
 
 /// Where notice `slot` lies.

@@ -36,7 +36,7 @@ fn rest(sim: &mut Sim) {
 }
 
 /// Where a member's data records start, oldest first.
-fn starts(sim: &mut Sim, at: usize) -> Vec<Lsn> {
+pub(super) fn starts(sim: &mut Sim, at: usize) -> Vec<Lsn> {
     let driver = sim.driver(at);
     let (tail, trimmed) = (driver.status().tail, driver.store().trimmed());
     let mut reader = driver.store().reader(trimmed);
@@ -49,7 +49,7 @@ fn starts(sim: &mut Sim, at: usize) -> Vec<Lsn> {
     starts
 }
 
-fn file(lsn: Lsn) -> String {
+pub(super) fn file(lsn: Lsn) -> String {
     format!("{:016x}.segment", lsn.0 / SEGMENT_BYTES * SEGMENT_BYTES)
 }
 
@@ -81,7 +81,7 @@ fn is_whole_on_the_medium(sim: &mut Sim, at: usize, tail: Lsn) {
     assert_eq!(sim.driver(at).status().tail, tail);
 }
 
-fn goes_on(sim: &mut Sim) {
+pub(super) fn goes_on(sim: &mut Sim) {
     sim.is_idle = false;
     sim.settle();
     assert!(sim.stopped.is_empty(), "{:?}", sim.stopped);
@@ -565,15 +565,15 @@ fn where_all_are_damaged_an_operator_has_one_lead_with_what_is_left_r18() {
 }
 
 /// Where one byte lies that rots, and what it is then: it must not reach another member.
-struct Rotten {
+pub(super) struct Rotten {
     file: String,
     offset: u64,
-    byte: u8,
+    pub(super) byte: u8,
 }
 
 impl Rotten {
     /// A byte of the payload of the record at `lsn` rots.
-    fn new(sim: &Sim, at: usize, lsn: Lsn) -> Rotten {
+    pub(super) fn new(sim: &Sim, at: usize, lsn: Lsn) -> Rotten {
         let (file, offset) = (file(lsn), lsn.0 % SEGMENT_BYTES + 33);
         sim.members[at].disk.rot(&file, offset, 1);
         let mut rotten = Rotten { file, offset, byte: 0 };
@@ -581,7 +581,7 @@ impl Rotten {
         rotten
     }
 
-    fn read(&self, sim: &Sim, at: usize) -> u8 {
+    pub(super) fn read(&self, sim: &Sim, at: usize) -> u8 {
         let mut byte = [0];
         let file = sim.members[at].disk.open(&self.file, Access::Read).unwrap();
         assert_eq!(file.read_at(&mut byte, self.offset).unwrap(), 1);
@@ -603,7 +603,7 @@ impl Rotten {
 }
 
 /// A group at rest whose log ends inside a page that a data record begins in; the last one that does.
-fn rest_inside_a_page(sim: &mut Sim, at: usize) -> Lsn {
+pub(super) fn rest_inside_a_page(sim: &mut Sim, at: usize) -> Lsn {
     for _ in 0..20 {
         rest(sim);
         let tail = sim.driver(at).status().tail;
