@@ -190,6 +190,8 @@ pub enum About {
         entries_max: u32,
         /// What the process may lock; `None` is unlimited.
         memlock_bytes_max: Option<u64>,
+        /// What it has pinned already. What a queue takes the device does not say.
+        pinned_bytes: u64,
     },
     /// A state change of a queue pair.
     Transition {
@@ -229,6 +231,19 @@ impl VerbError {
     pub(crate) fn about(mut self, about: About) -> VerbError {
         self.about = about;
         self
+    }
+
+    /// Of a refused registration.
+    pub(crate) fn of_region(self, region_bytes: u64, on_demand: bool, locked: Locked) -> VerbError {
+        let Locked { bytes_max: memlock_bytes_max, pinned_bytes } = locked;
+        self.about(About::Registration { region_bytes, on_demand, memlock_bytes_max, pinned_bytes })
+    }
+
+    /// Of a refused completion queue or queue pair.
+    pub(crate) fn of_queue(self, entries: u32, entries_max: i32) -> VerbError {
+        let entries_max = u32::try_from(entries_max).unwrap_or(0);
+        let Locked { bytes_max: memlock_bytes_max, pinned_bytes } = Locked::now();
+        self.about(About::Queue { entries, entries_max, memlock_bytes_max, pinned_bytes })
     }
 }
 
@@ -272,6 +287,12 @@ impl VerbError {
                 if self.is(Errno::ACCESS) || self.is(Errno::PERM) {
                     write!(f, "; the process needs read and write access to /dev/infiniband/uverbs*")?;
                 }
+                if self.is(Errno::NOENT) || self.is(Errno::NXIO) || self.is(Errno::NODEV) {
+                    write!(
+                        f,
+                        "; /dev/infiniband/uverbs* is not here: modprobe ib_uverbs, or pass it into the container (docker run --device /dev/infiniband)"
+                    )?;
+                }
                 Ok(())
             }
             About::Registration { region_bytes, on_demand, memlock_bytes_max, pinned_bytes } => {
@@ -281,7 +302,8 @@ impl VerbError {
                     if *on_demand { "on demand" } else { "pinned" }
                 )?;
                 if self.is(Errno::NOMEM) && !on_demand {
-                    write_memlock(f, *memlock_bytes_max, pinned_bytes.saturating_add(*region_bytes))?;
+                    write!(f, "; {} bytes must be locked", pinned_bytes.saturating_add(*region_bytes))?;
+                    write_memlock(f, *memlock_bytes_max)?;
                 }
                 if self.is(Errno::FAULT) && !on_demand {
                     write!(
@@ -294,10 +316,14 @@ impl VerbError {
                 }
                 Ok(())
             }
-            About::Queue { entries, entries_max, memlock_bytes_max } => {
+            About::Queue { entries, entries_max, memlock_bytes_max, pinned_bytes } => {
                 write!(f, "; {entries} entries asked for, the device offers {entries_max}")?;
                 if self.is(Errno::NOMEM) {
-                    write_memlock(f, *memlock_bytes_max, 0)?;
+                    write!(
+                        f,
+                        "; the device locks memory for them, more than the {pinned_bytes} bytes that are locked already, and does not say how much"
+                    )?;
+                    write_memlock(f, *memlock_bytes_max)?;
                 }
                 Ok(())
             }
@@ -306,31 +332,36 @@ impl VerbError {
     }
 }
 
-/// The three things that a memlock error must name: what is needed, what is allowed, the setting.
-fn write_memlock(f: &mut fmt::Formatter<'_>, allowed: Option<u64>, needed_bytes: u64) -> fmt::Result {
+/// What is allowed and the setting, behind what is needed.
+fn write_memlock(f: &mut fmt::Formatter<'_>, allowed: Option<u64>) -> fmt::Result {
     let Some(allowed) = allowed else {
         return write!(
             f,
             "; the memlock limit is unlimited, so the kernel or device is out of memory or objects"
         );
     };
-    if needed_bytes > 0 {
-        write!(f, "; {needed_bytes} bytes must be locked")?;
-    }
     write!(
         f,
         "; the memlock limit is {allowed} bytes: raise it (ulimit -l, LimitMEMLOCK= of a systemd unit, memlock in /etc/security/limits.conf)"
     )
 }
 
-/// The soft memlock limit; `None` is unlimited.
-pub(crate) fn memlock_bytes_max() -> Option<u64> {
-    getrlimit(Resource::Memlock).current
+/// What this process may lock, and what it has pinned.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Locked {
+    /// The soft memlock limit; `None` is unlimited.
+    pub(crate) bytes_max: Option<u64>,
+    /// By the kernel's own count; 0 where it can't be read.
+    pub(crate) pinned_bytes: u64,
 }
 
-/// Bytes that this process has pinned, by the kernel's own count; 0 where it can't be read.
-pub(crate) fn pinned_bytes() -> u64 {
-    std::fs::read_to_string("/proc/self/status").map(|status| parse_pinned_bytes(&status)).unwrap_or(0)
+impl Locked {
+    /// Of this process, now.
+    pub(crate) fn now() -> Locked {
+        let status = std::fs::read_to_string("/proc/self/status");
+        let pinned_bytes = status.map(|status| parse_pinned_bytes(&status)).unwrap_or(0);
+        Locked { bytes_max: getrlimit(Resource::Memlock).current, pinned_bytes }
+    }
 }
 
 fn parse_pinned_bytes(status: &str) -> u64 {
@@ -348,16 +379,21 @@ mod tests {
 
     #[test]
     fn kind_58_a_memlock_refusal_names_need_limit_and_setting() {
-        let text = VerbError::plain("ibv_reg_mr", Errno::NOMEM.raw_os_error())
-            .about(About::Registration {
-                region_bytes: 64 << 20,
-                on_demand: false,
-                memlock_bytes_max: Some(8 << 20),
-                pinned_bytes: 1024,
-            })
-            .to_string();
-        for part in ["67109888", "8388608", "ulimit -l", "LimitMEMLOCK"] {
-            assert!(text.contains(part), "{part} is missing in: {text}");
+        let locked = Locked { bytes_max: Some(8 << 20), pinned_bytes: 1024 };
+        let nomem = |verb| VerbError::plain(verb, Errno::NOMEM.raw_os_error());
+        let region = nomem("ibv_reg_mr").of_region(64 << 20, false, locked).to_string();
+        let queue = About::Queue {
+            entries: 4096,
+            entries_max: 1 << 22,
+            memlock_bytes_max: locked.bytes_max,
+            pinned_bytes: locked.pinned_bytes,
+        };
+        let queue = nomem("ibv_create_cq").about(queue).to_string();
+        for (text, needed) in [(region, "67109888 bytes must be locked"), (queue, "more than the 1024 bytes")]
+        {
+            for part in [needed, "8388608", "ulimit -l", "LimitMEMLOCK"] {
+                assert!(text.contains(part), "{part} is missing in: {text}");
+            }
         }
     }
 

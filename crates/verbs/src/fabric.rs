@@ -12,9 +12,10 @@ use windlass_fabric::{
 use crate::address::{PortAddress, gid_address};
 use crate::connection::{Maker, VerbsConnection};
 use crate::device::{Context, open};
-use crate::error::OpenError;
+use crate::error::{OpenError, VerbError};
 use crate::library::Library;
 use crate::mode::{Reason, Registration, RegistrationReport};
+use crate::offers::Offers;
 use crate::options::{CompletionMode, PathOptions, VerbsOptions, mtu_bytes, mtu_code};
 use crate::probe::{choose, windows_hold};
 use crate::queue::VerbsCompletionQueue;
@@ -127,17 +128,29 @@ impl VerbsFabric {
         &self.domain.context.device_name
     }
 
-    /// Device, port, address and its place in the GID table, for a log line.
+    /// Device, port, address and its place in the GID table, how long a silent peer is tried, how packets are classed: for a log line.
     #[must_use]
     pub fn description(&self) -> String {
         let PortAddress { port, link, gid_index, gid, mtu, .. } = &self.address;
-        let name = &self.domain.context.device_name;
+        let (name, path) = (&self.domain.context.device_name, &self.path);
         format!(
-            "{name} port {port}, {} address {} at GID index {gid_index}, MTU {}",
+            "{name} port {port}, {} address {} at GID index {gid_index}, MTU {}; a silent peer is given up after {:.2} s or a multiple ({} tries), \
+             traffic class {}, service level {}",
             link.name(),
             gid_address(*gid),
-            mtu_bytes(*mtu)
+            mtu_bytes(*mtu),
+            path.silence_min().as_secs_f64(),
+            u32::from(path.retries) + 1,
+            path.traffic_class,
+            path.service_level
         )
+    }
+
+    /// What the device says that it can, for people: the trial made when it was opened decides.
+    #[must_use]
+    pub fn offers(&self) -> Offers {
+        let context = &self.domain.context;
+        Offers::new(context.on_demand, context.limits.device_cap_flags, context.limits.max_mw)
     }
 
     /// The path MTU to itself, as `ibv_mtu` counts it.
@@ -202,7 +215,7 @@ fn largest_inline(domain: &Arc<Domain>) -> Result<u32, OpenError> {
     // SAFETY: the context is open; no channel.
     let queue = unsafe { (library.create_cq)(context.raw, 1, std::ptr::null_mut(), std::ptr::null_mut(), 0) };
     if queue.is_null() {
-        return Err(crate::error::VerbError::last("ibv_create_cq").into());
+        return Err(VerbError::last("ibv_create_cq").of_queue(1, context.limits.max_cqe).into());
     }
     let fits = |inline_bytes: u32| {
         let mut attributes = sys::ibv_qp_init_attr {

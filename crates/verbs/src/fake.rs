@@ -51,8 +51,39 @@ struct Done {
     undone: Option<u32>,
 }
 
+/// What the machine has.
+#[derive(Debug, Clone)]
+pub(crate) struct Machine {
+    pub(crate) devices: c_int,
+    /// Of the one port (`ibv_port_state`).
+    pub(crate) state: u32,
+    pub(crate) link_layer: u32,
+    pub(crate) lid: u16,
+    /// The addresses of the port: what kind of packets, and which.
+    pub(crate) gids: Vec<(u32, [u8; 16])>,
+    pub(crate) mtu: u32,
+    /// What `errno` is where a call is refused.
+    pub(crate) errno: c_int,
+}
+
+impl Default for Machine {
+    fn default() -> Machine {
+        let gid = std::net::Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped().octets();
+        Machine {
+            devices: 1,
+            state: sys::ibv_port_state::IBV_PORT_ACTIVE,
+            link_layer: sys::IBV_LINK_LAYER_ETHERNET,
+            lid: 0,
+            gids: vec![(sys::IBV_GID_TYPE_ROCE_V2, gid)],
+            mtu: 5,
+            errno: 5,
+        }
+    }
+}
+
 #[derive(Default)]
 struct World {
+    machine: Machine,
     living: Vec<Living>,
     completions: VecDeque<Done>,
     /// Windows keep their ends.
@@ -106,6 +137,22 @@ pub(crate) fn library(refused: Option<u32>, holds: bool) -> Arc<Library> {
     })
 }
 
+/// The same on another machine, whose windows keep their ends.
+pub(crate) fn library_of(machine: Machine) -> Arc<Library> {
+    let made = library(None, true);
+    world(|world| world.machine = machine);
+    made
+}
+
+fn machine() -> Machine {
+    world(|world| world.machine.clone())
+}
+
+/// What `errno` is from now on where a call is refused.
+pub(crate) fn set_errno(errno: c_int) {
+    world(|world| world.machine.errno = errno);
+}
+
 /// Makes a verb fail from now on.
 pub(crate) fn refuse_always(verb: &'static str) {
     world(|world| world.always = Some(verb));
@@ -125,10 +172,21 @@ pub(crate) fn account() -> (Vec<Kind>, Vec<String>) {
 }
 
 fn refuses(verb: &'static str) -> bool {
-    world(|world| {
+    let refused = world(|world| {
         world.calls += 1;
-        world.refused == Some(world.calls) || world.always == Some(verb)
-    })
+        let refuses = world.refused == Some(world.calls) || world.always == Some(verb);
+        refuses.then_some(world.machine.errno)
+    });
+    if let Some(errno) = refused {
+        // SAFETY: the place is this thread's own.
+        unsafe { *__errno_location() = errno };
+    }
+    refused.is_some()
+}
+
+unsafe extern "C" {
+    /// Of the C library: where this thread's `errno` is.
+    safe fn __errno_location() -> *mut c_int;
 }
 
 fn make<T: Default>(kind: Kind, needs: &[usize]) -> *mut T {
@@ -194,7 +252,7 @@ unsafe extern "C" fn get_device_list(count: *mut c_int) -> *mut *mut sys::ibv_de
         return std::ptr::null_mut();
     }
     // SAFETY: the caller gives a place to write to.
-    unsafe { *count = 1 };
+    unsafe { *count = machine().devices };
     make_with(Kind::List, &[], std::ptr::null_mut::<sys::ibv_device>(), None)
 }
 
@@ -252,11 +310,13 @@ unsafe extern "C" fn query_port(
     if refuses("ibv_query_port") {
         return 5;
     }
+    let Machine { state, link_layer, lid, mtu, .. } = machine();
     let attributes = sys::ibv_port_attr {
-        state: sys::ibv_port_state::IBV_PORT_ACTIVE,
-        active_mtu: 5,
+        state,
+        active_mtu: mtu,
         max_msg_sz: 1 << 30,
-        link_layer: 2,
+        link_layer: u8::try_from(link_layer).unwrap_or(0),
+        lid,
         ..Default::default()
     };
     // SAFETY: this crate gives the longer structure to write to.
@@ -267,24 +327,22 @@ unsafe extern "C" fn query_port(
 unsafe extern "C" fn query_gid_table(
     _: *mut sys::ibv_context,
     into: *mut sys::ibv_gid_entry,
-    _: usize,
+    room: usize,
     _: u32,
     _: usize,
 ) -> isize {
     if refuses("ibv_query_gid_table") {
         return -5;
     }
-    let gid = sys::ibv_gid { raw: std::net::Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped().octets() };
-    let entry = sys::ibv_gid_entry {
-        gid,
-        gid_index: 1,
-        port_num: 1,
-        gid_type: sys::IBV_GID_TYPE_ROCE_V2,
-        ..Default::default()
-    };
-    // SAFETY: the caller gives room for at least one entry.
-    unsafe { *into = entry };
-    1
+    let mut count = 0;
+    for ((gid_type, raw), gid_index) in machine().gids.into_iter().zip(1..).take(room) {
+        let gid = sys::ibv_gid { raw };
+        let entry = sys::ibv_gid_entry { gid, gid_index, port_num: 1, gid_type, ..Default::default() };
+        // SAFETY: the caller gives room for so many entries.
+        unsafe { *into.wrapping_add(count) = entry };
+        count += 1;
+    }
+    isize::try_from(count).unwrap_or(0)
 }
 
 unsafe extern "C" fn alloc_pd(context: *mut sys::ibv_context) -> *mut sys::ibv_pd {

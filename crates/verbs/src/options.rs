@@ -57,7 +57,8 @@ pub struct PathOptions {
     pub traffic_class: u8,
     /// The service level, 0 to 15: the priority on InfiniBand and, without a traffic class, on Ethernet. Default 0.
     pub service_level: u8,
-    /// Reads of one connection under way at once; the least of this and what both devices can is used. Default 16.
+    /// Reads of one connection under way at once, at least 1; the least of this and what both devices can is used. Default 16: what devices of
+    /// today serve at once.
     pub reads_in_flight_max: u8,
 }
 
@@ -74,6 +75,15 @@ impl Default for PathOptions {
             service_level: 0,
             reads_in_flight_max: 16,
         }
+    }
+}
+
+impl PathOptions {
+    /// How long a device goes on at least before it gives a silent peer up: the timeout, as the device rounds it up, once and once more for each
+    /// retry. Many wait a multiple.
+    #[must_use]
+    pub fn silence_min(&self) -> Duration {
+        ack_timeout_of(ack_code(self.ack_timeout)).saturating_mul(u32::from(self.retries) + 1)
     }
 }
 
@@ -166,7 +176,9 @@ impl VerbsOptions {
         )?;
         within("path.receiver_retries", path.receiver_retries.into(), (0, 6), "7 means for ever")?;
         within("path.hop_limit", path.hop_limit.into(), (1, 255), "packets with 0 go nowhere")?;
-        within("path.service_level", path.service_level.into(), (0, 15), "there are 16 of them")
+        within("path.service_level", path.service_level.into(), (0, 15), "there are 16 of them")?;
+        let remedy = "a member that lacks records reads them from others: 16 is usual";
+        within("path.reads_in_flight_max", path.reads_in_flight_max.into(), (1, u8::MAX.into()), remedy)
     }
 
     /// Checks the limits against what the device can.
@@ -278,6 +290,17 @@ mod tests {
     }
 
     #[test]
+    fn kind_73_how_long_a_silent_peer_is_tried_counts_the_first_try_and_what_the_device_rounds_up_to() {
+        let silence = |micros, retries| {
+            let ack_timeout = Duration::from_micros(micros);
+            PathOptions { ack_timeout, retries, ..PathOptions::default() }.silence_min()
+        };
+        assert_eq!(PathOptions::default().silence_min(), Duration::from_nanos(7 * (4096 << 14)));
+        assert_eq!(silence(1, 0), Duration::from_nanos(8192));
+        assert_eq!(silence(8389, 2), Duration::from_nanos(3 * (4096 << 12)), "8,389 µs become 16,777");
+    }
+
+    #[test]
     fn kind_69_mtu_codes_and_bytes_agree() {
         for (code, bytes) in [(1, 256), (2, 512), (3, 1024), (4, 2048), (5, 4096)] {
             assert_eq!((mtu_code(bytes), mtu_bytes(code)), (code, bytes));
@@ -287,7 +310,7 @@ mod tests {
     #[test]
     fn an_option_out_of_range_is_named_with_its_range_and_the_remedy() {
         type Change = fn(&mut PathOptions);
-        let changes: [(&str, Change); 8] = [
+        let changes: [(&str, Change); 9] = [
             ("path.mtu_bytes_max", |path| path.mtu_bytes_max = 1500),
             ("path.mtu_bytes_max", |path| path.mtu_bytes_max = 8192),
             ("path.ack_timeout (ns)", |path| path.ack_timeout = Duration::ZERO),
@@ -296,6 +319,7 @@ mod tests {
             ("path.receiver_retries", |path| path.receiver_retries = 7),
             ("path.hop_limit", |path| path.hop_limit = 0),
             ("path.service_level", |path| path.service_level = 16),
+            ("path.reads_in_flight_max", |path| path.reads_in_flight_max = 0),
         ];
         for (option, change) in changes {
             let mut options = VerbsOptions::default();

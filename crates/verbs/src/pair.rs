@@ -15,7 +15,7 @@ use windlass_fabric::{Access, ConnectionOptions};
 
 use crate::address::{PortAddress, address_vector, path_mtu};
 use crate::endpoint::Endpoint;
-use crate::error::{About, VerbError, memlock_bytes_max};
+use crate::error::{About, VerbError};
 use crate::options::{PathOptions, ack_code, mtu_code, receiver_wait_code};
 use crate::queue::QueueCore;
 use crate::region::{Domain, access_flags};
@@ -59,11 +59,9 @@ impl QueuePair {
         // SAFETY: domain and queue are alive and held by the result; the attributes are whole.
         let raw = unsafe { (domain.context.library.create_qp)(domain.raw, &raw mut attributes) };
         if raw.is_null() {
-            return Err(VerbError::last("ibv_create_qp").about(About::Queue {
-                entries: options.send_depth.max(options.receive_depth),
-                entries_max: u32::try_from(domain.context.limits.max_qp_wr).unwrap_or(0),
-                memlock_bytes_max: memlock_bytes_max(),
-            }));
+            let entries = options.send_depth.max(options.receive_depth);
+            let entries_max = domain.context.limits.max_qp_wr;
+            return Err(VerbError::last("ibv_create_qp").of_queue(entries, entries_max));
         }
         Ok(QueuePair { domain: Arc::clone(domain), raw })
     }

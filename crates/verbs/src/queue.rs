@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use windlass_fabric::{Completion, CompletionQueueError, ErrorCause, Opcode, PollError, Status, Woken};
 
 use crate::device::{Context, set_nonblocking};
-use crate::error::{About, VerbError, memlock_bytes_max};
+use crate::error::VerbError;
 use crate::events;
 use crate::options::CompletionMode;
 use crate::slots::{Slots, connection_of};
@@ -67,11 +67,7 @@ impl QueueCore {
         // SAFETY: context and channel are alive; vector 0 always exists.
         let raw = unsafe { (library.create_cq)(context.raw, entries, std::ptr::null_mut(), channel, 0) };
         if raw.is_null() {
-            let error = VerbError::last("ibv_create_cq").about(About::Queue {
-                entries: capacity,
-                entries_max: u32::try_from(context.limits.max_cqe).unwrap_or(0),
-                memlock_bytes_max: memlock_bytes_max(),
-            });
+            let error = VerbError::last("ibv_create_cq").of_queue(capacity, context.limits.max_cqe);
             // SAFETY: the channel came from `create_comp_channel` and nothing uses it.
             let _ = unsafe { (library.destroy_comp_channel)(channel) };
             return Err(error);

@@ -12,7 +12,7 @@ use windlass_fabric::{
 };
 
 use crate::device::Context;
-use crate::error::{About, VerbError, memlock_bytes_max, pinned_bytes};
+use crate::error::{Locked, VerbError};
 use crate::extended::{self, AdviseMr, PREFETCH, PREFETCH_WRITE};
 use crate::mode::Registration;
 use crate::window::WindowCore;
@@ -126,7 +126,8 @@ impl VerbsRegion {
         assert!(size_of_val(words) >= length, "Memory::words is shorter than Memory::len");
         let address = words.as_ptr().addr() as u64;
         let ground = Ground { memory, address, bytes, access, on_demand, pages_alone };
-        let core = RegionCore::register(domain, ground).map_err(|error| refusal(error, bytes, on_demand))?;
+        let core = RegionCore::register(domain, ground)
+            .map_err(|error| refusal(error, bytes, on_demand, Locked::now()))?;
         Ok(VerbsRegion { core: Arc::new(core) })
     }
 
@@ -136,23 +137,17 @@ impl VerbsRegion {
 }
 
 /// Why the device would not register, in the fabric's words.
-fn refusal(error: VerbError, bytes: u64, on_demand: bool) -> RegisterError {
-    let limit = memlock_bytes_max();
-    let pinned = pinned_bytes();
+fn refusal(error: VerbError, bytes: u64, on_demand: bool, locked: Locked) -> RegisterError {
+    let needed_bytes = locked.pinned_bytes.saturating_add(bytes);
     if error.is(Errno::NOMEM)
         && !on_demand
-        && let Some(limit_bytes) = limit
-        && pinned.saturating_add(bytes) > limit_bytes
+        && let Some(limit_bytes) = locked.bytes_max
+        && needed_bytes > limit_bytes
     {
-        return RegisterError::MemoryLockLimit { bytes: pinned.saturating_add(bytes), limit_bytes };
+        return RegisterError::MemoryLockLimit { bytes: needed_bytes, limit_bytes };
     }
-    let about = About::Registration {
-        region_bytes: bytes,
-        on_demand,
-        memlock_bytes_max: limit,
-        pinned_bytes: pinned,
-    };
-    RegisterError::Os { call: error.verb, bytes, source: io::Error::from(error.about(about)) }
+    let error = error.of_region(bytes, on_demand, locked);
+    RegisterError::Os { call: error.verb, bytes, source: io::Error::from(error) }
 }
 
 /// The device's flags of an access.
@@ -207,9 +202,11 @@ impl RegionCore {
             on_demand: self.ground.on_demand,
             pages_alone: self.ground.pages_alone,
         };
-        RegionCore::register(&self.domain, ground)
-            .map(Arc::new)
-            .map_err(|error| PostProblem::Os { call: error.verb, source: error.into() })
+        let (bytes, on_demand) = (ground.bytes, ground.on_demand);
+        RegionCore::register(&self.domain, ground).map(Arc::new).map_err(|error| {
+            let error = error.of_region(bytes, on_demand, Locked::now());
+            PostProblem::Os { call: error.verb, source: error.into() }
+        })
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -320,8 +317,25 @@ mod tests {
 
     #[test]
     fn kind_58_a_refusal_for_lack_of_memory_says_what_is_pinned() {
-        let error = VerbError::plain("ibv_reg_mr", Errno::NOMEM.raw_os_error());
-        let text = refusal(error, u64::MAX / 2, false).to_string();
-        assert!(text.contains("ibv_reg_mr") || text.contains("ulimit -l"), "{text}");
+        let refused = |bytes, on_demand, bytes_max| {
+            let error = VerbError::plain("ibv_reg_mr", Errno::NOMEM.raw_os_error());
+            refusal(error, bytes, on_demand, Locked { bytes_max, pinned_bytes: 6 << 20 })
+        };
+        let over = refused(3 << 20, false, Some(8 << 20));
+        let RegisterError::MemoryLockLimit { bytes, limit_bytes } = over else { panic!("{over}") };
+        assert_eq!((bytes, limit_bytes), (9 << 20, 8 << 20), "what is pinned already counts");
+        let text = over.to_string();
+        for part in ["9437184", "8388608", "ulimit -l", "LimitMEMLOCK"] {
+            assert!(text.contains(part), "{part} is missing in: {text}");
+        }
+        // Within the limit, or without one, or on demand, it is not what the memory lacks.
+        for (bytes, on_demand, bytes_max) in
+            [(2 << 20, false, Some(8 << 20)), (3 << 20, false, None), (3 << 20, true, Some(8 << 20))]
+        {
+            let other = refused(bytes, on_demand, bytes_max);
+            assert!(matches!(other, RegisterError::Os { call: "ibv_reg_mr", .. }), "{other}");
+        }
+        let text = refused(3 << 20, false, None).to_string();
+        assert!(text.contains("unlimited"), "{text}");
     }
 }
