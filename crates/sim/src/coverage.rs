@@ -254,6 +254,8 @@ marks! {
     StreamDiedInReset = "checkpoint: taker died in the reset";
     /// The application had it already, from before a crash.
     StreamSpared = "checkpoint: the application had it";
+    /// What was given only its giver's application knew to be committed.
+    StreamOfHeld = "checkpoint: of what was held before the restart";
     /// A backup asked for a new session.
     Resync = "resync";
     /// A member found damage in what was on its medium.

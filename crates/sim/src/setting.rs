@@ -76,6 +76,8 @@ pub struct Setting {
     pub rots_unsent: bool,
     /// Checkpoints come in pieces, from member to member.
     pub streams: bool,
+    /// Applications keep their newest one alone, none that ends before.
+    pub newest_alone: bool,
     /// One is cut at a piece, for each, in millionths.
     pub stream_cut: u32,
     /// The taker dies where its log is to begin again behind one, for each, in millionths.
@@ -340,6 +342,7 @@ impl Setting {
             hands: None,
             rots_unsent: false,
             streams: false,
+            newest_alone: false,
             stream_cut: 0,
             stream_deaths: 0,
             drift_millionths: pick(&mut random, &[0, 1_000, 50_000]),
@@ -359,6 +362,7 @@ impl Setting {
         }
         if matches!(seed % 32, 4 | 8 | 15) {
             setting.stream_checkpoints(&mut Random::new(seed ^ 0x6368_6563_6b70));
+            setting.newest_alone = matches!(seed % 128, 47 | 68 | 104);
         }
         // Where the device's word for what was placed is asked for.
         setting.rots_unsent = seed % 8 == 6 && setting.replicated_allowed;
@@ -480,6 +484,7 @@ impl Setting {
             }
             "stream.cut" => &mut self.stream_cut,
             "stream.deaths" => &mut self.stream_deaths,
+            "NewestAlone" => return std::mem::take(&mut self.newest_alone),
             "Streams" => return std::mem::take(&mut self.streams),
             "Quorums" => {
                 self.changes_sizes = false;

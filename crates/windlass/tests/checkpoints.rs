@@ -50,6 +50,8 @@ struct Vault {
     /// Its last step as taker waits here: 1 before the file has its name, 2 behind it.
     finishing: Gate,
     finished: AtomicU64,
+    /// How often it was asked how far it is.
+    asked: AtomicU64,
 }
 
 fn content(at: Lsn) -> Vec<u8> {
@@ -66,6 +68,7 @@ impl Vault {
             giving: Gate::default(),
             finishing: Gate::default(),
             finished: AtomicU64::new(0),
+            asked: AtomicU64::new(0),
         };
         vault.giving.open_to(u64::MAX);
         vault.finishing.open_to(u64::MAX);
@@ -123,6 +126,7 @@ struct Sink {
 
 impl Checkpoints for Hook {
     fn position(&self) -> Result<CheckpointPosition, CheckpointFault> {
+        self.0.asked.fetch_add(1, Ordering::SeqCst);
         Ok(self.0.position().unwrap_or(CheckpointPosition::NOTHING))
     }
 
@@ -282,11 +286,13 @@ fn next(events: &mut windlass::NodeEvents) -> Told {
 
 /// What is told of the next that is taken: whom it meets late, or who has none, may have been asked in vain before.
 fn next_taken(events: &mut windlass::NodeEvents) -> Told {
+    let until = Instant::now() + PATIENCE;
     loop {
         let told = next(events);
         if told.is_ok() {
             return told;
         }
+        assert!(Instant::now() < until, "none is taken: {told:?}");
     }
 }
 
@@ -478,4 +484,93 @@ fn a_new_member_beyond_the_retention_is_brought_a_checkpoint_and_votes() {
     wait("it votes", || world.behind().members().configuration.voters().any(|voter| voter == member));
     let end = append_all(&world.log, std::iter::once(b"more".to_vec()), Level::Durable);
     world.goes_on(end, &[b"more".to_vec()]);
+}
+
+impl World {
+    /// All are started again but the backup, which stays away: the one that is behind has to vote and to count, and nothing is known to be committed beyond what is released.
+    /// The application of the primary holds this when it starts, and would give a checkpoint up to there.
+    fn restarted(mut self, held: CheckpointPosition) -> World {
+        let primary = self.primary;
+        self.vaults[primary].hold(held);
+        self.vaults[primary].give(held.at);
+        self.group.kill(self.backup);
+        self.group.kill(primary);
+        self.start(primary);
+        self
+    }
+
+    fn held(&self) -> CheckpointPosition {
+        CheckpointPosition { at: self.at, epoch: self.log.info().epoch }
+    }
+
+    /// Why the member that was the primary gives nothing, once it leads again and says so.
+    fn refuses(&mut self) -> NotGiven {
+        self.start(self.behind);
+        let primary = self.group.id(self.primary);
+        let mut events = self.behind().events();
+        loop {
+            let told = next(&mut events);
+            if let Err((Some(giver), CheckpointError::NotGiven(reason))) = &told
+                && *giver == primary
+            {
+                return *reason;
+            }
+            assert!(told.is_err(), "{told:?}");
+        }
+    }
+}
+
+#[test]
+fn a_group_that_needs_a_checkpoint_to_commit_is_given_what_an_application_held_before_the_restart() {
+    let world = World::new();
+    let held = world.held();
+    let vault = Arc::clone(&world.vaults[world.primary]);
+    assert_eq!(
+        vault.asked.load(Ordering::SeqCst),
+        0,
+        "a log that began empty has shown nothing before (kind 55)"
+    );
+    let mut world = world.restarted(held);
+    world.start(world.behind);
+    let mut events = world.behind().events();
+    let (giver, at) = (Some(world.group.id(world.primary)), world.at);
+    assert_eq!(next_taken(&mut events), Ok((giver, at, CONTENT as u64)));
+    let (_, log) = world.group.primary_by(Instant::now() + PATIENCE);
+    let end = append_all(&log, std::iter::once(b"more".to_vec()), Level::Durable);
+    world.goes_on(end, &[b"more".to_vec()]);
+    assert_eq!(vault.asked.load(Ordering::SeqCst), 1, "at its start");
+}
+
+#[test]
+fn nothing_beyond_what_an_application_held_before_the_restart_is_given() {
+    let world = World::new();
+    let held = world.held();
+    // Committed, and in the log of the one that starts again; its application had not come so far.
+    let end = append_all(&world.log, (1..3).map(payload), Level::Durable);
+    let mut world = world.restarted(held);
+    world.vaults[world.primary].give(end);
+    let not_committed = NotGiven::NotCommitted { at: end, durable: held.at };
+    assert_eq!(world.refuses(), not_committed);
+    // What it says later is what it may have counted itself.
+    world.vaults[world.primary].hold(CheckpointPosition { at: end, ..held });
+    world.group.kill(world.behind);
+    assert_eq!(world.refuses(), not_committed);
+    // And below a record starts, or does not.
+    world.vaults[world.primary].give(Lsn(held.at.0 - 8));
+    world.group.kill(world.behind);
+    assert_eq!(world.refuses(), NotGiven::InsideRecord { at: Lsn(held.at.0 - 8) });
+    world.vaults[world.primary].give(held.at);
+    wait("it is taken", || world.behind().metrics().group.checkpoints_taken == 1);
+}
+
+#[test]
+fn what_an_application_held_of_a_line_that_was_given_up_is_not_given_kind_52() {
+    let world = World::new();
+    let held = world.held();
+    // By the epoch alone that can be told: its log is of another one there.
+    let other = Epoch::new(held.epoch.counter() + 7, held.epoch.member());
+    let mut world = world.restarted(CheckpointPosition { epoch: other, ..held });
+    let reason = world.refuses();
+    let trimmed = world.group.node(world.primary).status().trimmed;
+    assert_eq!(reason, NotGiven::NotCommitted { at: held.at, durable: trimmed });
 }

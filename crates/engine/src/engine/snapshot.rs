@@ -43,6 +43,16 @@ impl SnapshotNeed {
     pub fn epoch_below(&self, at: Lsn) -> Option<Epoch> {
         (self.from..=self.tail).contains(&at).then(|| epoch_before(&self.history, at))
     }
+
+    /// The epoch that the byte just before `at` has in the primary's log where it can't be `found`; `None` where it is, or may be. Beyond its tail of that time the primary appends
+    /// in its own epoch, and who comes after it in a later one.
+    #[must_use]
+    pub fn other_line(&self, at: Lsn, found: Epoch) -> Option<Epoch> {
+        if at > self.tail {
+            return Some(self.session.epoch).filter(|own| found < *own);
+        }
+        self.epoch_below(at).filter(|expected| *expected != found)
+    }
 }
 
 /// The log starts again, once the store has done it.
@@ -215,6 +225,26 @@ mod tests {
         assert_eq!(need.epoch_below(Lsn(6000)), Some(epoch(1)), "the byte before");
         assert_eq!(need.epoch_below(Lsn(9000)), Some(epoch(2)));
         assert_eq!(need.epoch_below(Lsn(9008)), None);
+    }
+
+    #[test]
+    fn what_can_not_be_in_the_primarys_log_is_told_by_its_epoch_kind_52() {
+        let mut engine = engine();
+        engine.snapshot = Some(offer());
+        let need = engine.snapshot_need().unwrap();
+        assert_eq!(need.other_line(Lsn(6000), epoch(1)), None);
+        assert_eq!(need.other_line(Lsn(6000), epoch(2)), Some(epoch(1)));
+        assert_eq!(need.other_line(Lsn(9000), epoch(2)), None);
+        assert_eq!(need.other_line(Lsn(9000), epoch(1)), Some(epoch(2)));
+        // Beyond the tail of the offer.
+        assert_eq!(
+            need.other_line(Lsn(9008), epoch(1)),
+            Some(epoch(2)),
+            "nothing of it comes there any more"
+        );
+        assert_eq!(need.other_line(Lsn(9008), epoch(2)), None);
+        assert_eq!(need.other_line(Lsn(9008), epoch(3)), None, "of a later primary");
+        assert_eq!(need.other_line(Lsn(4992), epoch(3)), None, "released");
     }
 
     #[test]

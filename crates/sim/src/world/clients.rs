@@ -356,6 +356,7 @@ impl World {
         if let Some(reader) = &member.reader {
             member.read_to = member.read_to.max(reader.position());
         }
+        self.holds(at);
         self.check(checked);
     }
 

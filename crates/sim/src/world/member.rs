@@ -521,6 +521,7 @@ impl World {
             Err(wrong) => self.check(Err(wrong)),
         }
         self.say(format_args!("m{at} opens with a log up to {tail}"));
+        self.application_starts(at);
         self.joined(at);
         self.wake(at);
     }

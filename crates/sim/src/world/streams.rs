@@ -2,12 +2,14 @@
 //! without threads and sockets. A member asks one after the other, backups before the primary; a checkpoint comes in pieces, and at any piece its giver or taker may
 //! die, stand still or be cut off; then it begins at its first byte again, at another giver. Meanwhile the primary is reminded to keep its log, and the others trim.
 //!
+//! Some applications keep older checkpoints, others the newest alone, which a giver that was started again may only know to be committed by what they held then.
+//!
 //! It draws from a generator of its own.
 
 use std::collections::BTreeMap;
 
 use windlass::engine::{Input, SnapshotNeed, SnapshotState};
-use windlass::{Epoch, Lsn, MemberId};
+use windlass::{CheckpointPosition, Epoch, Lsn, MemberId};
 
 use super::{What, World};
 use crate::coverage::Mark;
@@ -28,6 +30,10 @@ pub(super) struct Streams {
     bringing: BTreeMap<usize, Bringing>,
     /// Up to where an application holds a checkpoint durably, and the epoch below that.
     held: BTreeMap<usize, (Lsn, Epoch)>,
+    /// The same of what it has read, where applications keep their newest checkpoint alone.
+    read: BTreeMap<usize, (Lsn, Epoch)>,
+    /// What it held when its member was opened.
+    at_start: BTreeMap<usize, CheckpointPosition>,
 }
 
 /// A member needs a checkpoint, in this life.
@@ -72,7 +78,13 @@ enum Failure {
 impl Streams {
     pub(super) fn of(seed: u64) -> Streams {
         let random = Random::new(seed ^ 0x7374_7265_616d_7321);
-        Streams { random, bringing: BTreeMap::new(), held: BTreeMap::new() }
+        Streams {
+            random,
+            bringing: BTreeMap::new(),
+            held: BTreeMap::new(),
+            read: BTreeMap::new(),
+            at_start: BTreeMap::new(),
+        }
     }
 }
 
@@ -157,7 +169,7 @@ impl World {
 
     /// Whether a member holds, or takes, what its log can go on behind.
     fn is_enough(need: &SnapshotNeed, (at, epoch): (Lsn, Epoch)) -> bool {
-        at >= need.from && need.epoch_below(at).is_none_or(|expected| expected == epoch)
+        at >= need.from && need.other_line(at, epoch).is_none()
     }
 
     /// What the application has already, or a giver. After which time to look again.
@@ -167,9 +179,9 @@ impl World {
             return Ok(AGAIN);
         }
         let need = self.need(at)?;
-        let held = self.streams.held.get(&at).copied();
+        let held = self.application_holds(at);
         if let Some(held) = held.filter(|held| Self::is_enough(&need, *held)) {
-            // From one that was finished before a crash.
+            // From one that was finished before a crash, or read before damage took it from the log.
             self.mark(Mark::StreamSpared);
             self.install(at, held);
             return Ok(20 * MS);
@@ -180,6 +192,10 @@ impl World {
         self.check(checked);
         if !Self::is_enough(&need, (end, epoch)) {
             return Err(Failure::Superseded);
+        }
+        let published = self.members[giver].driver.as_ref().map(|driver| driver.published());
+        if published.is_some_and(|published| published < end) {
+            self.mark(Mark::StreamOfHeld);
         }
         let pieces = self.streams.random.range(1, 30);
         self.say(format_args!("m{at} takes a checkpoint up to {end} from m{giver} in {pieces} pieces"));
@@ -228,12 +244,15 @@ impl World {
         let member = &self.members[giver];
         let driver = member.driver.as_ref()?;
         let store = driver.store();
-        // Restarted, it may know less to be committed than its application has read, and refuses more than that (DESIGN.md section 14): one that keeps older ones gives one.
-        let at = member.read_to.min(driver.published());
-        if at < least.max(store.trimmed()) {
+        let committed = driver.committed(self.streams.at_start.get(&giver).copied());
+        // Restarted, it may know less to be committed than its application has read: one that keeps older ones gives one of these.
+        let newest = member.read_to;
+        let at = if self.setting.newest_alone { newest } else { newest.min(driver.published()) };
+        if at > committed || at < least.max(store.trimmed()) {
             return None;
         }
-        if at != driver.published() && !store.starts_record(at).ok()? {
+        let is_an_end = at == driver.published() || at == driver.status().tail;
+        if !is_an_end && !store.starts_record(at).ok()? {
             return None;
         }
         let below = Lsn(at.0.checked_sub(1)?);
@@ -318,6 +337,37 @@ impl World {
     /// A member's disk is lost, and what its application held with it.
     pub(super) fn forget_checkpoint(&mut self, at: usize) {
         self.streams.held.remove(&at);
+        self.streams.read.remove(&at);
+    }
+
+    /// A member's application has read on, and holds that durably.
+    pub(super) fn holds(&mut self, at: usize) {
+        let member = &self.members[at];
+        let read = self.streams.read.get(&at).map_or(Lsn(0), |(read, _)| *read);
+        let Some(driver) = member.driver.as_ref().filter(|_| self.setting.newest_alone) else { return };
+        if member.read_to > read {
+            let below = Lsn(member.read_to.0 - 1);
+            let epoch = driver.store().superblock().history.epoch_at(below).unwrap_or(Epoch::NONE);
+            self.streams.read.insert(at, (member.read_to, epoch));
+        }
+    }
+
+    /// What an application holds durably: what it has taken, or read beyond that.
+    fn application_holds(&self, at: usize) -> Option<(Lsn, Epoch)> {
+        let (taken, read) = (self.streams.held.get(&at), self.streams.read.get(&at));
+        taken.into_iter().chain(read).max_by_key(|(end, _)| *end).copied()
+    }
+
+    /// A member is open, and has shown its application nothing yet: it is asked what it holds, unless the log is empty (as `committed::AtStart`).
+    pub(super) fn application_starts(&mut self, at: usize) {
+        self.holds(at);
+        let driver = self.members[at].driver.as_ref();
+        let is_empty = driver.is_none_or(|driver| driver.store().superblock().history.last().is_none());
+        let held = self.application_holds(at).filter(|_| self.setting.newest_alone && !is_empty);
+        self.streams.at_start.remove(&at);
+        if let Some((held, epoch)) = held {
+            self.streams.at_start.insert(at, CheckpointPosition { at: held, epoch });
+        }
     }
 }
 

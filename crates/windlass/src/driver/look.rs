@@ -97,6 +97,14 @@ where
         self.port.durable.value()
     }
 
+    /// Up to where this member gives a checkpoint of its application to another one, whose application held `at_start` when this life began, as a node does. For a simulator.
+    #[cfg(feature = "tcp")]
+    #[must_use]
+    pub fn committed(&self, at_start: Option<crate::CheckpointPosition>) -> Lsn {
+        let (durable, tail) = (self.published(), self.status().tail);
+        crate::node::checkpoint::committed(durable, tail, &self.store().superblock().history, at_start)
+    }
+
     /// Up to where this member has found bytes of its log valid, for a simulator: nobody may change them any more.
     #[must_use]
     pub fn found_valid(&self) -> Lsn {

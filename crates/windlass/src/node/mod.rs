@@ -43,7 +43,7 @@ pub use members::{Members, NodeChangeError, Outside};
 pub use options::{FabricChoice, NodeOptions, PumpMode};
 pub use read::NodeReader;
 
-use self::checkpoint::{CheckpointStatus, Ledger};
+use self::checkpoint::{AtStart, CheckpointStatus, Ledger};
 use self::events::Events;
 use self::helm::Steered;
 use crate::clock::Clock;
@@ -256,6 +256,7 @@ pub(crate) struct Inner {
     meters: Arc<Meters>,
     group_meters: Arc<GroupMeters>,
     ledger: Arc<Ledger>,
+    at_start: Arc<AtStart>,
     logger: Logger,
 }
 
@@ -280,6 +281,7 @@ impl Inner {
             meters: Arc::clone(meters),
             group_meters: Arc::clone(group_meters),
             ledger: Arc::default(),
+            at_start: Arc::default(),
             logger,
         })
     }

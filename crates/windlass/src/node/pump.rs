@@ -190,6 +190,9 @@ where
     while let Some(event) = driver.poll_event() {
         match event {
             DriverEvent::Role { role, epoch, log } => {
+                if log.is_some() {
+                    inner.at_start.end();
+                }
                 *inner.log() = log;
                 inner.events.push(NodeEvent::Role { role, epoch });
             }

@@ -256,12 +256,14 @@ fn start_checkpoints(
         store: Arc::clone(&inner.store),
         port: Arc::clone(&inner.port),
         ledger: Arc::clone(&inner.ledger),
+        at_start: Arc::clone(&inner.at_start),
         meters: Arc::clone(&inner.group_meters),
         logger: inner.logger.clone(),
     });
     streams.serve_by(Box::new(move |stream, taker| Box::pin(Arc::clone(&giver).serve(stream, taker))));
     let Some(hook) = options.checkpoints.clone() else { return Ok(None) };
     let suspicion = Duration::from_nanos(options.timing.suspicion_ns);
+    let is_empty = inner.store.superblock().history.last().is_none();
     let bringer = Bringer {
         hook,
         me: options.me,
@@ -272,6 +274,7 @@ fn start_checkpoints(
         events: Arc::clone(&inner.events),
         streams,
         ledger: Arc::clone(&inner.ledger),
+        at_start: (!is_empty).then(|| Arc::clone(&inner.at_start)),
         meters: Arc::clone(&inner.group_meters),
         logger: inner.logger.clone(),
     };

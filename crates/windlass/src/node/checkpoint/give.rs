@@ -17,7 +17,7 @@ use windlass_store::Store;
 use windlass_store::disk::RealDisk;
 
 use super::wire::{self, ALIVE, ASK_BYTES, CHECKPOINT_CHUNK_BYTES_MAX, CREDITS, Frame, Order, TAKEN};
-use super::{Checkpoint, Given, Hook, Ledger, NotGiven};
+use super::{AtStart, Checkpoint, Given, Hook, Ledger, NotGiven, committed};
 use crate::driver::{GroupMeters, Port};
 
 /// Either end that has said nothing for so long is gone.
@@ -34,6 +34,7 @@ pub(crate) struct Giver {
     pub(crate) store: Arc<Store<RealDisk>>,
     pub(crate) port: Arc<Port>,
     pub(crate) ledger: Arc<Ledger>,
+    pub(crate) at_start: Arc<AtStart>,
     pub(crate) meters: Arc<GroupMeters>,
     pub(crate) logger: Logger,
 }
@@ -108,16 +109,21 @@ impl Giver {
             warn!(self.logger, "the application opens no checkpoint"; "cause" => %fault);
             NotGiven::Application
         })?;
-        let (at, durable, trimmed) = (checkpoint.at, self.port.durable.value(), self.store.trimmed());
-        if at > durable {
-            return Err(NotGiven::NotCommitted { at, durable });
+        let (at, durable) = (checkpoint.at, self.port.durable.value());
+        // In this order, and one history for all: a log that goes on in another line meanwhile has another epoch below.
+        let tail = self.port.status().map_or(durable, |status| status.tail);
+        let history = self.store.superblock().history;
+        let committed = committed(durable, tail, &history, self.at_start.held());
+        if at > committed {
+            return Err(NotGiven::NotCommitted { at, durable: committed });
         }
-        let least = least.max(trimmed);
+        let least = least.max(self.store.trimmed());
         if at < least {
             return Err(NotGiven::TooOld { at, least });
         }
-        // The durable LSN is a record's end, with or without a record behind it.
+        // The durable LSN and the tail are records' ends, with or without a record behind them.
         let is_start = at == durable
+            || at == tail
             || self.store.starts_record(at).map_err(|error| {
                 warn!(self.logger, "a checkpoint's end can't be looked at"; "cause" => %error);
                 NotGiven::Application
@@ -126,7 +132,7 @@ impl Giver {
             return Err(NotGiven::InsideRecord { at });
         }
         let below = at.0.checked_sub(1).map(Lsn);
-        let epoch = below.and_then(|below| self.store.superblock().history.epoch_at(below));
+        let epoch = below.and_then(|below| history.epoch_at(below));
         Ok((checkpoint, epoch.unwrap_or(Epoch::NONE)))
     }
 

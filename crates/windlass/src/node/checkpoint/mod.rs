@@ -13,13 +13,14 @@
 //!
 //! 1. **The log is reset after the application's word alone**: [`CheckpointSink::finish`] has returned, so the checkpoint is durable. A crash before
 //!    finds the old log, which asks again; a crash between the two finds it again, and [`Checkpoints::position`] then says that nothing has to be streamed.
-//! 2. **A checkpoint is of what is committed**: its giver checks that it ends at a record's start at or below its durable LSN, its taker that its epoch there is
+//! 2. **A checkpoint is of what is committed**: its giver checks that it ends at a record's start at or below what it knows to be [`committed`], its taker that its epoch there is
 //!    the primary's. History and configurations are the primary's own, from the offer that the log goes on with, and never the giver's.
 //! 3. **Nothing is believed**: every length is checked before anything is allocated, memory is bounded by [`wire::CREDITS`] chunks at each end.
 //! 4. **The pump waits for nothing here**: sockets are tasks of the control plane's thread, the application is called by threads of this module.
 //!
 //! Not for incremental checkpoints: a stream that was cut begins anew, at another member if there is one. DESIGN.md section 9.10.
 
+mod committed;
 mod give;
 mod status;
 mod take;
@@ -30,6 +31,7 @@ use std::io::Read;
 
 use windlass_log::{Epoch, LogId, Lsn, MemberId};
 
+pub(crate) use committed::{AtStart, committed};
 pub(crate) use give::Giver;
 pub use status::{CheckpointStatus, Giving, Taking};
 pub(crate) use status::{Given, Ledger};
@@ -44,8 +46,12 @@ pub type CheckpointFault = Box<dyn std::error::Error + Send + Sync>;
 /// Every call comes from a thread that may wait as long as it likes, never from the node's pump; calls may come at the same time. A call that
 /// never returns keeps its thread, and the [end of the node](crate::Node::close) waits for it for a second.
 pub trait Checkpoints: Send + Sync + 'static {
-    /// Up to where what is **durable** in the application holds the log: everything that was committed below is in it, and nothing else. It may lie beyond the
-    /// end of this member's log, after a crash between [`CheckpointSink::finish`] and the log's reset.
+    /// Up to where what is **durable** in the application holds the log: everything that was committed below, at [`Level::Durable`](crate::Level::Durable), is in it, and nothing
+    /// else. What was read or subscribed to at a lower level counts once it is durable, and not before: others take it for committed. It may lie beyond the end of this
+    /// member's log, after a crash between [`CheckpointSink::finish`] and the log's reset.
+    ///
+    /// Asked when the node starts, unless its log is empty, and again where a checkpoint is needed here. What it says at the start is known to be committed: checkpoints up
+    /// to there are given to others although the group has told this member less since.
     ///
     /// # Errors
     ///
@@ -86,7 +92,8 @@ impl CheckpointPosition {
 
 /// A checkpoint that is open to be read.
 pub struct Checkpoint {
-    /// The end of the last record in it: everything below is in it, nothing at or above. A record's start at or below the durable LSN.
+    /// The end of the last record in it: everything below is in it, nothing at or above. A record's start at or below the durable LSN, or at or below what
+    /// [`Checkpoints::position`] said when the node started.
     pub at: Lsn,
     /// How many bytes it has, if that is known: for progress alone.
     pub bytes: Option<u64>,
@@ -178,12 +185,13 @@ pub enum NotGiven {
         /// What was asked for.
         least: Lsn,
     },
-    /// A defect of its application: the checkpoint holds what is not committed.
-    #[error("its checkpoint reaches LSN {at}, beyond what is committed there ({durable})")]
+    /// The checkpoint holds what is not known to be committed: a defect of its application, or of what [`Checkpoints::position`] said when its node started (nothing, or of a
+    /// line that the group has given up). Have its application open one that ends at `durable` or before.
+    #[error("its checkpoint reaches LSN {at}, beyond what is known to be committed there ({durable})")]
     NotCommitted {
         /// How far it reaches.
         at: Lsn,
-        /// The durable LSN there.
+        /// Up to where it would be given: the durable LSN there, or what its application held when its node started.
         durable: Lsn,
     },
     /// A defect of its application: the checkpoint ends inside a record.

@@ -16,7 +16,9 @@ use windlass_log::{Epoch, Geometry, LogId, Lsn, MemberId};
 
 use super::give::{PING, SILENCE};
 use super::wire::{self, ALIVE, CREDITS, Frame, HEADER_BYTES, Header, Order, TAKEN, WireError};
-use super::{CheckpointError, CheckpointPosition, CheckpointStep, Hook, Ledger, OfferedCheckpoint, Taking};
+use super::{
+    AtStart, CheckpointError, CheckpointPosition, CheckpointStep, Hook, Ledger, OfferedCheckpoint, Taking,
+};
 use crate::control::Streams;
 use crate::driver::{GroupMeters, Port, Request};
 use crate::node::events::{Events, NodeEvent, NodeEvents};
@@ -43,6 +45,8 @@ pub(crate) struct Bringer {
     pub(crate) events: Arc<Events>,
     pub(crate) streams: Streams,
     pub(crate) ledger: Arc<Ledger>,
+    /// To be asked for first; `None`: the log is empty, and has shown nobody anything.
+    pub(crate) at_start: Option<Arc<AtStart>>,
     pub(crate) meters: Arc<GroupMeters>,
     pub(crate) logger: Logger,
 }
@@ -60,6 +64,9 @@ struct Taken {
 /// The thread's body: until the node ends.
 pub(crate) fn run(bringer: &Bringer) {
     let mut events = bringer.events.listen();
+    if let Some(at_start) = &bringer.at_start {
+        at_start.ask(&bringer.hook, &bringer.logger);
+    }
     loop {
         if bringer.bring(&mut events).is_none() {
             return;
@@ -198,13 +205,13 @@ impl Bringer {
     }
 
     /// Whether the log may go on behind what the application has already. One of another line never will (kind 52): what the group has is brought in its
-    /// place. Beyond the tail that the primary offered the engine asks for a newer offer, and judges.
+    /// place. Beyond the tail that the primary offered, in its epoch or a later one, the engine asks for a newer offer, and judges.
     fn is_enough(&self, need: &SnapshotNeed, has: CheckpointPosition) -> bool {
         let CheckpointPosition { at, epoch } = has;
         if at < need.from || !self.geometry.is_position(at) {
             return false;
         }
-        let other = need.epoch_below(at).filter(|expected| *expected != epoch);
+        let other = need.other_line(at, epoch);
         if let Some(expected) = other {
             warn!(
                 self.logger,
@@ -297,7 +304,7 @@ impl Judge<'_> {
             // What was asked for was less: the primary has gone on.
             return Err(CheckpointError::Superseded { at, from });
         }
-        if let Some(expected) = need.epoch_below(at).filter(|expected| *expected != found) {
+        if let Some(expected) = need.other_line(at, found) {
             return Err(CheckpointError::OtherLine { at, expected, found });
         }
         self.session = Some(need.session);
