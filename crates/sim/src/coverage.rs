@@ -320,7 +320,8 @@ impl Mark {
     /// Whether it is a fault, and not a client's deed, a step of the protocol, or what nobody sees.
     #[must_use]
     pub fn is_fault(self) -> bool {
-        self < Mark::AcknowledgedHere && !matches!(self, Mark::AccessRefused | Mark::ImmediateGarbled)
+        let is_none = matches!(self, Mark::AccessRefused | Mark::FirstPageRead | Mark::ImmediateGarbled);
+        self < Mark::AcknowledgedHere && !is_none
     }
 }
 
