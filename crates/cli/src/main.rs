@@ -14,6 +14,7 @@ mod log;
 mod node;
 mod session;
 mod view;
+mod words;
 
 use std::process::ExitCode;
 

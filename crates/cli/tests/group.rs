@@ -233,7 +233,8 @@ fn where_every_member_is_damaged_the_group_waits_for_an_operators_word_r18() {
     let says = |group: &Group, number: usize| {
         let said = group.said(number);
         said.contains("lost what it may have acknowledged from LSN")
-            && said.contains("windlass group accept-loss")
+            && said
+                .contains(&format!("`windlass group --config {} accept-loss --member N --yes`", group.config))
     };
     while !(1..=3).all(|number| says(&group, number)) {
         assert!(Instant::now() < deadline, "{}{}{}", group.said(1), group.said(2), group.said(3));
@@ -307,6 +308,14 @@ fn frames_are_appended_and_a_tenure_is_handed_over_on_demand() {
     assert!(group.output(&["read", "--format", "raw"]).stdout == bytes);
     let table = String::from_utf8(group.output(&["status"]).stdout).unwrap();
     assert!(table.starts_with("member  answers") && table.lines().count() == 4, "{table}");
+    // Whose backup each is, and the same word in JSON.
+    group.wait(|group| {
+        let (table, rows) = (group.output(&["status"]).stdout, group.status());
+        let table = String::from_utf8(table).unwrap();
+        let backups = rows.iter().filter(|row| row["state"] == "backup" && row["follows"] == to);
+        let is_said = table.matches(&format!(" backup of m{to} ")).count() == 2;
+        (is_said && backups.count() == 2 && rows[to - 1]["state"] == "primary").then_some(())
+    });
     // What was under way at the end of a tenure is no error.
     let said = (1..=3).map(|number| group.said(number)).collect::<String>();
     assert!(!said.contains("refused a request"), "{said}");
@@ -712,7 +721,8 @@ fn a_member_back_with_an_empty_disk_says_by_whom_it_is_kept_out_and_what_to_do_k
         let told = format!("m{lost} is kept out by {}: {why}", others.join(", "));
         let status = String::from_utf8(group.output(&["status"]).stdout).unwrap();
         if status.contains(&told) {
-            assert!(status.contains("`windlass group replace`"), "{status}");
+            let replace = format!("`windlass group --config {} replace {lost} NEW`", group.config);
+            assert!(status.contains(&replace), "{status}");
             break;
         }
         assert!(Instant::now() < deadline, "{told}\n{status}\n{}", group.said(lost));

@@ -108,6 +108,11 @@ fn real_input() -> (PathBuf, Vec<u8>) {
     (path, bytes)
 }
 
+/// So much in one range, as `repair` and `salvage` say it.
+fn range_of(bytes: u64) -> String {
+    format!("1 range, {bytes} bytes of records with their headers; how many records can't be told")
+}
+
 #[test]
 fn lines_come_back_byte_for_byte_across_segments() {
     let place = Place::with_log();
@@ -596,7 +601,7 @@ fn a_lost_superblock_is_never_made_anew_kind_11() {
     let said = String::from_utf8(salvaged.stdout).unwrap();
     assert_eq!(salvaged.status.code(), Some(DAMAGE));
     assert!(
-        said.ends_with("lost: 0 ranges, 0 bytes, and what can't be told without the superblock\n"),
+        said.ends_with("lost: nothing; what was lost at the end can't be told without the superblock\n"),
         "{said}"
     );
     let mut bad = good.clone();
@@ -832,9 +837,9 @@ fn damage_has_one_wording_and_old_damage_is_found_by_who_reads_it() {
                 lsn % 65536
             ),
             format!("the log was durable up to LSN {end}; restore the file from a copy, "),
-            "`windlass log repair --dry-run`".to_owned(),
+            format!("`windlass log repair {} --dry-run`", place.log().display()),
             "start that, and its peers send it again".to_owned(),
-            "`windlass log read` works up to the damage".to_owned(),
+            format!("`windlass log read {}` works up to the damage", place.log().display()),
         ] {
             assert!(said.contains(&words), "{words}: {said}");
         }
@@ -1085,7 +1090,7 @@ fn repair_and_salvage_keep_what_is_whole_around_a_damage_and_name_what_is_lost()
     let lines: Vec<&str> = said.lines().collect();
     assert!(lines[0].starts_with(&format!("lost: LSNs {lost} to {behind}: ")), "{said}");
     assert_eq!(lines[1], format!("salvaged: 3 records, 15 payload bytes, of LSNs 4096 to {end}, into {to}"));
-    assert_eq!(lines[2], format!("lost: 1 range, {} bytes", behind - lost));
+    assert_eq!(lines[2], format!("lost: {}", range_of(behind - lost)));
     assert!(why.contains("not everything was readable"), "{why}");
     assert_eq!(place.ok(&["read", &to], b""), b"first\nsecond\nlast\n");
     assert!(out(&["salvage", "LOG", "--to", &to], REFUSED).1.contains("remove it, or name another folder"));
@@ -1099,7 +1104,7 @@ fn repair_and_salvage_keep_what_is_whole_around_a_damage_and_name_what_is_lost()
         lines[1],
         format!("whole: 3 records in {} bytes, between LSNs 4096 and {end}", end - 4096 - (behind - lost))
     );
-    assert_eq!(lines[2], format!("left: 1 range, {} bytes", behind - lost));
+    assert_eq!(lines[2], format!("left damaged: {}", range_of(behind - lost)));
     let order = format!("--give-up {lost}..{behind}");
     assert!(why.contains(&format!("windlass log repair {} {order}`", log.display())), "{why}");
     assert!(snapshot(&log) == files, "a dry run changes nothing");
@@ -1115,7 +1120,7 @@ fn repair_and_salvage_keep_what_is_whole_around_a_damage_and_name_what_is_lost()
     let (said, why) = out(&["repair", "LOG", "--dry-run", "--give-up", &range], DAMAGE);
     let copy = format!("0001-{:016x}.segment-{lost:#x}-{}", 0, behind - lost);
     for words in [
-        format!("would be given up: 1 range, {} bytes\nwould be left: 0 ranges, 0 bytes\n", behind - lost),
+        format!("would be given up: {}\nwould be left damaged: nothing\n", range_of(behind - lost)),
         format!("would be kept as it was in {}: 2 files\n", log.join("quarantine").display()),
         format!("would be lost: LSNs {lost} to {behind}, {} bytes\n", behind - lost),
         format!("would be set aside: {copy}\nwould be set aside: 0001.json\n"),
@@ -1152,7 +1157,7 @@ fn repair_and_salvage_keep_what_is_whole_around_a_damage_and_name_what_is_lost()
     let (said, _) = out(&["repair", "LOG", "--give-up", &range], 0);
     whole(&said, end - 4096, "with");
     assert!(
-        said.contains(&format!("given up: 1 range, {} bytes\nleft: 0 ranges, 0 bytes\n", behind - lost)),
+        said.contains(&format!("given up: {}\nleft damaged: nothing\n", range_of(behind - lost))),
         "{said}"
     );
     place.ok(&["verify", "LOG", "--mode", "strict"], b"");

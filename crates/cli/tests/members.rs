@@ -44,10 +44,15 @@ fn a_fourth_member_is_added_the_primary_leaves_and_each_says_so() {
     group.append(&records(0, 3000));
     group.announce(4);
     group.start(4);
-    group.wait(|group| group.said(4).contains("`windlass group add 4`, or `replace`").then_some(()));
-    // Each hint can be run as it is printed, in any terminal.
+    // Each hint can be run as it is printed, in any terminal, the library's lines among them.
     let add = format!("`windlass group --config {} add 4`", group.config);
-    group.wait(|group| group.said(4).contains(&add).then_some(()));
+    let waits = format!("it waits for a primary that has added it ({add}");
+    group.wait(|group| group.said(4).contains(&waits).then_some(()));
+    assert!(
+        group.said(4).contains("it was not added yet: ") && !group.said(4).contains("`windlass group add"),
+        "{}",
+        group.said(4)
+    );
     let status = group.group(&["status"]).out;
     assert!(status.contains("m4 is no member of the group: it waits") && status.contains(&add), "{status}");
     let lone = group.group(&["members", "--member", "4"]).well();
@@ -201,7 +206,7 @@ fn kind_55_a_first_member_with_an_emptied_folder_is_kept_out_by_one_that_joined_
     std::fs::rename(&aside, &folder).unwrap();
     group.start(lost);
     group.wait_read(lost, &records(0, 200));
-    let row = format!("\nm{lost}      yes      backup ");
+    let row = format!("\nm{lost}      yes      backup of m");
     group.wait(|group| {
         let out = group.group(&["status"]).well();
         (out.contains(&row) && !out.contains("kept out")).then_some(())

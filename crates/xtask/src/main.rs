@@ -196,6 +196,13 @@ fn test(context: &Context, install: bool, only: &[String]) -> ExitCode {
     if report.good() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
+/// Before a build: cargo is quiet, so that what is built for is read.
+pub(crate) fn say_building(what: &str) {
+    eprintln!(
+        "building {what} in release mode, where that is not done yet: it takes some minutes the first time"
+    );
+}
+
 /// Runs a program of the workspace, built for speed.
 fn program(context: &Context, package: &str, arguments: &[String]) -> ExitCode {
     program_with(context, package, arguments, &[])
@@ -207,10 +214,7 @@ fn program_with(
     arguments: &[String],
     environment: &[(&str, OsString)],
 ) -> ExitCode {
-    // Cargo is quiet, so that what the program prints is read.
-    eprintln!(
-        "building {package} in release mode, where that is not done yet: it takes some minutes the first time"
-    );
+    say_building(package);
     let status = std::process::Command::new("cargo")
         .envs(environment.iter().map(|(name, value)| (name, value)))
         .args(["run", "--release", "--quiet", "--package", package, "--"])

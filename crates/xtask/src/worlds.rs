@@ -108,6 +108,7 @@ pub(crate) fn command(context: &Context, arguments: &Arguments) -> ExitCode {
         ("REDUCED", (!a.every_order).into()),
         ("STATES", a.states),
     ];
+    crate::say_building("the engine's small worlds");
     let test = ["test", "--release", "--quiet", "-p", "windlass-engine", "--test", "worlds", "--"];
     let status = Command::new("cargo")
         .args(test)

@@ -368,7 +368,13 @@ impl Group {
             .config
             .quorums
             .map_or(majority, |sizes| usize::from(sizes.write_quorum.max(sizes.takeover_quorum)));
-        Asked { standings, founders, quorum, accept_loss: self.command("accept-loss --member N --yes") }
+        Asked {
+            standings,
+            founders,
+            quorum,
+            accept_loss: self.command("accept-loss --member N --yes"),
+            status: self.command("status"),
+        }
     }
 
     /// The failure of a group without a primary: how each member stands.
@@ -404,8 +410,9 @@ struct Asked {
     /// Who voted when the group began, and how many of these had to run, by the file.
     founders: Vec<u8>,
     quorum: usize,
-    /// The command by which a member leads with what is left.
+    /// The commands by which a member leads with what is left, and by which all is shown.
     accept_loss: String,
+    status: String,
 }
 
 impl Asked {
@@ -417,7 +424,7 @@ impl Asked {
     fn words(&self) -> Vec<String> {
         let words = |(number, standing): &(u8, std::io::Result<Standing>)| match standing {
             Ok(standing) if standing.is_kept_out() => {
-                format!("m{number} is kept out (`windlass group status` says why)")
+                format!("m{number} is kept out ({} says why)", self.status)
             }
             Ok(standing) if standing.standing == "outside" => format!("m{number} is no member of the group"),
             Ok(standing) => {

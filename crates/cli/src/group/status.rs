@@ -17,6 +17,8 @@ use crate::view::View;
 struct Row<'a> {
     member: u8,
     answers: bool,
+    /// The word of the table's row.
+    state: &'a str,
     #[serde(flatten)]
     standing: Option<&'a Standing>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -37,7 +39,7 @@ pub(super) fn run(group: &Group, json: bool) -> Result<(), Failure> {
         known.iter().for_each(|known| judge(standing, known));
     }
     if !json {
-        output.line(format_args!("member  answers  state      epoch     durable          tail"))?;
+        output.line(format_args!("member  answers  state         epoch     durable          tail"))?;
     }
     // Who leads may run on another machine: then it is followed.
     let is_led = asked.answers().any(|standing| standing.role == "primary" || standing.follows.is_some());
@@ -51,15 +53,19 @@ pub(super) fn run(group: &Group, json: bool) -> Result<(), Failure> {
             (_, true) => output.json(&Row {
                 member: member.number,
                 answers: standing.is_ok(),
+                state,
                 standing: standing.as_ref().ok(),
                 why: standing.as_ref().err().map(ToString::to_string),
                 notes,
             })?,
             (Ok(s), false) => {
                 output.line(format_args!(
-                    "{:<7} yes      {:<10} {:<9} {:<16} {}{}{}",
+                    "{:<7} yes      {:<13} {:<9} {:<16} {}{}{}",
                     format!("m{}", member.number),
-                    state,
+                    match s.follows {
+                        Some(primary) if state == "backup" => format!("backup of m{primary}"),
+                        _ => state.to_owned(),
+                    },
                     s.epoch,
                     s.durable,
                     s.tail,

@@ -128,8 +128,8 @@ pub(super) fn open_store(folder: &Path, error: &StoreOpenError) -> Failure {
         StoreOpenError::Disk(error) if is_absent(folder, error) => Failure::new(
             Status::Refused,
             format_args!(
-                "there is no folder {}: check the path, or make a log there with `windlass log create`",
-                folder.display()
+                "there is no folder {folder}: check the path, or make a log there with `windlass log create {folder}`",
+                folder = folder.display()
             ),
         ),
         StoreOpenError::Refused { file, offset, verdict } => {
@@ -234,7 +234,7 @@ pub(super) fn older_remedy(holder: Holder) -> &'static str {
         }
         Holder::Member => {
             "; what this member had promised since is forgotten, so it must not vote: where a majority of the group runs without it nothing is to be restored, and a new member with \
-             an empty folder takes its place (`windlass group replace`)"
+             an empty folder takes its place (`windlass group --config FILE replace OLD NEW`, FILE being the group's)"
         }
     }
 }

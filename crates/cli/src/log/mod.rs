@@ -10,12 +10,13 @@ mod read;
 mod repair;
 pub(crate) mod source;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Subcommand, ValueEnum};
 use windlass::{Level, Lsn, OpenMode, Options};
 
 use crate::exit::{Failure, Status, TABLE};
+use crate::words::Words;
 
 /// `windlass log`'s arguments.
 #[derive(Debug, clap::Args)]
@@ -225,8 +226,30 @@ enum Format {
     Json,
 }
 
+impl Command {
+    /// The log's folder.
+    fn folder(&self) -> &Path {
+        match self {
+            Command::Repair(orders) => &orders.folder,
+            Command::Create { folder, .. }
+            | Command::Append { folder, .. }
+            | Command::Read { folder, .. }
+            | Command::Info { folder }
+            | Command::Verify { folder, .. }
+            | Command::Trim { folder, .. }
+            | Command::Truncate { folder, .. }
+            | Command::Salvage { folder, .. } => folder,
+        }
+    }
+}
+
 /// Runs one subcommand.
 pub(crate) fn run(args: Args) -> Result<(), Failure> {
+    let words = Words::of_log(args.command.folder());
+    dispatch(args).map_err(|failure| Failure { message: words.put(&failure.message), ..failure })
+}
+
+fn dispatch(args: Args) -> Result<(), Failure> {
     let json = args.json;
     match args.command {
         Command::Create { folder, segment_bytes, any_filesystem } => {

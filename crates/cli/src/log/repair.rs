@@ -52,7 +52,7 @@ fn epoch(text: &str) -> Result<Epoch, &'static str> {
 #[derive(Debug, clap::Args)]
 pub(super) struct Repair {
     /// The folder
-    folder: PathBuf,
+    pub(super) folder: PathBuf,
     /// Look, say what is amiss, and change nothing. With --give-up, or what accepts, as they are to be given then: say what a repair
     /// would keep, give up and set aside, and change nothing
     #[arg(long)]
@@ -193,6 +193,17 @@ fn sum(ranges: &[Range<Lsn>]) -> u64 {
     ranges.iter().map(|range| range.end.0 - range.start.0).sum()
 }
 
+/// So much of the log, for people: where bytes don't hold nobody can tell how many records they were.
+fn lost(ranges: u64, bytes: u64) -> String {
+    match ranges {
+        0 => String::from("nothing"),
+        _ => format!(
+            "{}, {bytes} bytes of records with their headers; how many records can't be told",
+            counted(ranges, "range")
+        ),
+    }
+}
+
 /// Why a file that is not damaged is set aside, after its name in the quarantine: `NNNN-BASE.segment-OFFSET-BYTES`.
 fn set_aside_for(name: &str) -> &'static str {
     let rest = name.split_once('-').and_then(|(_, rest)| rest.split_once(".segment-"));
@@ -289,14 +300,13 @@ fn print(repair: &Repair, json: bool, kept_in: &Path, repaired: &Repaired) -> Re
         repaired.trimmed,
         repaired.tail
     ))?;
-    let ranges =
-        |ranges: &[Range<Lsn>]| format!("{}, {} bytes", counted(ranges.len() as u64, "range"), sum(ranges));
+    let ranges = |ranges: &[Range<Lsn>]| lost(ranges.len() as u64, sum(ranges));
     let would = if repair.dry_run { "would be " } else { "" };
     if !repair.dry_run || repair.rehearses() {
         output.line(format_args!("{would}given up: {}", ranges(&repaired.given_up)))?;
     }
     let would = if repair.rehearses() { would } else { "" };
-    output.line(format_args!("{would}left: {}", ranges(&repaired.left)))?;
+    output.line(format_args!("{would}left damaged: {}", ranges(&repaired.left)))?;
     if !repaired.quarantined.is_empty() {
         output.line(format_args!(
             "{would}kept as it was in {}: {}",
@@ -538,10 +548,13 @@ fn print_salvaged(salvaged: &Salvaged, to: &Path, json: bool) -> Result<(), Fail
         to.display()
     ))?;
     output.line(format_args!(
-        "lost: {}, {} bytes{}",
-        counted(salvaged.lost_ranges, "range"),
-        salvaged.lost_bytes,
-        if salvaged.is_guessed { ", and what can't be told without the superblock" } else { "" }
+        "lost: {}{}",
+        lost(salvaged.lost_ranges, salvaged.lost_bytes),
+        if salvaged.is_guessed {
+            "; what was lost at the end can't be told without the superblock"
+        } else {
+            ""
+        }
     ))?;
     output.flush()
 }

@@ -229,7 +229,7 @@ impl Config {
             let known = known.join(", ");
             Failure::new(
                 Status::Usage,
-                format_args!("there is no member {number} in this group: its members are {known}"),
+                format_args!("the group's file has no member {number}: it has {known}"),
             )
         })
     }

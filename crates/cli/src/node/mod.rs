@@ -21,6 +21,7 @@ use self::config::Config;
 use self::fabric::FabricArgs;
 use self::serve::Service;
 use crate::exit::{Failure, Status};
+use crate::words::{Worded, Words};
 
 /// How the process ends, as its `--help` prints it.
 const STATUSES: &str = "\
@@ -79,7 +80,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let member = config.member(args.member)?;
     check_parent(&member.folder, "the member's folder")?;
     check_parent(&member.client, "the member's socket")?;
-    let logger = logger();
+    let words = Words::of_member(&args.config, args.member, &member.folder);
+    let logger = logger(words.clone());
     let options = args.fabric.apply(config.options(args.member, logger.clone())?)?;
     let options = match args.fabric_bind {
         Some(address) => options.fabric_bind(address),
@@ -92,7 +94,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let level = config.level()?;
 
     let node = Node::open_or_create(&member.folder, options)
-        .map_err(|error| failure(&error, args, &member.folder))?;
+        .map_err(|error| failure(&error, args, &member.folder, &words))?;
     let node = Arc::new(node);
     let (listener, socket) =
         socket::bind(&member.client).map_err(|error| Failure::io(member.client.display(), &error))?;
@@ -107,7 +109,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     listen_for_the_end(&node, &ends);
     listen_for_signals(&ends).map_err(|error| Failure::io("listening for signals", &error))?;
-    let service = Service::new(&node, &member.folder, level, config.pass()?, logger.clone());
+    let service = Service::new(&node, &member.folder, level, config.pass()?, words, logger.clone());
     std::thread::spawn(move || service.listen(&listener, &ends));
     info!(
         logger,
@@ -223,7 +225,7 @@ fn ended(closed: Result<(), NodeCloseError>, logger: &Logger) -> Result<(), Fail
 }
 
 /// The exit status of a member that did not start.
-fn failure(error: &windlass::NodeError, args: &Args, folder: &Path) -> Failure {
+fn failure(error: &windlass::NodeError, args: &Args, folder: &Path, words: &Words) -> Failure {
     use windlass::NodeError as E;
     use windlass::store::OpenError as StoreError;
     let number = args.member;
@@ -277,12 +279,12 @@ fn failure(error: &windlass::NodeError, args: &Args, folder: &Path) -> Failure {
     } else {
         String::new()
     };
-    Failure::new(status, format_args!("{error}{hint}"))
+    Failure::new(status, format_args!("{}{hint}", words.put(error)))
 }
 
 /// Log lines on standard error, each written at once: a killed process loses none.
-fn logger() -> Logger {
-    let plain = slog_term::PlainSyncDecorator::new(std::io::stderr());
+fn logger(words: Words) -> Logger {
+    let plain = slog_term::PlainSyncDecorator::new(Worded { to: std::io::stderr(), words });
     let format =
         slog_term::FullFormat::new(plain).use_custom_timestamp(timestamp).use_original_order().build();
     Logger::root(LevelFilter::new(format, slog::Level::Info).fuse(), o!())

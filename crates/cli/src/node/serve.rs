@@ -22,6 +22,7 @@ use crate::client::{
 };
 use crate::log::errors::FIRST;
 use crate::view::View;
+use crate::words::{WAY_OUT, Words};
 
 /// Appends of one connection that may wait for their commit.
 const PIPELINE: usize = 1024;
@@ -49,6 +50,7 @@ pub(super) struct Service {
     folder: PathBuf,
     level: Level,
     pass: Pass,
+    words: Words,
     logger: Logger,
 }
 
@@ -83,8 +85,15 @@ impl Asked {
 }
 
 impl Service {
-    pub(super) fn new(node: &Arc<Node>, folder: &Path, level: Level, pass: Pass, logger: Logger) -> Service {
-        Service { node: Arc::downgrade(node), folder: folder.to_path_buf(), level, pass, logger }
+    pub(super) fn new(
+        node: &Arc<Node>,
+        folder: &Path,
+        level: Level,
+        pass: Pass,
+        words: Words,
+        logger: Logger,
+    ) -> Service {
+        Service { node: Arc::downgrade(node), folder: folder.to_path_buf(), level, pass, words, logger }
     }
 
     /// Takes clients for as long as the process lives.
@@ -220,11 +229,11 @@ impl Service {
                 None => "outside",
             }),
             // Who waits to be added is told by which command where the group's file is known.
-            outside: outside.map(|why| why.to_string()),
+            outside: outside.map(|why| self.words.put(&why)),
             voters: configuration.voters().map(|voter| voter.0).collect(),
             quorum: configuration.useful_quorum(),
-            kept_out: kept_out(&node.exclusions()),
-            stopped: status.stopped.map(|reason| reason.to_string()),
+            kept_out: self.kept_out(&node),
+            stopped: status.stopped.map(|reason| self.words.put(&reason)),
             checkpoint_from: info.checkpoints.needed_from.map(|from| from.0),
             void_batches: group.void_batches,
             windows: Windows {
@@ -311,7 +320,7 @@ impl Service {
         let status = node.status();
         // Whatever lost its first record is damaged. With another one such as this it would begin a new group, in epochs that the old one has used.
         if status.tail == FIRST && !status.damaged {
-            return Some(Reply::Failed { why: String::from(NOTHING_LEFT) });
+            return Some(Reply::Failed { why: self.words.put(NOTHING_LEFT) });
         }
         let mut events = node.events();
         node.accept_loss();
@@ -322,7 +331,7 @@ impl Service {
             if let Event::LossAccepted { lost } = event {
                 Some(Reply::LossAccepted { from: lost.start.0, to: lost.end.0 })
             } else if let Event::LossNotAccepted { reason } = event {
-                Some(Reply::Failed { why: reason.to_string() })
+                Some(Reply::Failed { why: self.words.put(reason) })
             } else {
                 None
             }
@@ -347,6 +356,11 @@ impl Service {
         })
     }
 
+    /// Who keeps this member out, and why.
+    fn kept_out(&self, node: &Node) -> Vec<String> {
+        kept_out(&node.exclusions()).iter().map(|line| self.words.put(line)).collect()
+    }
+
     /// The records of `[from, to)`, read at the cluster's level.
     fn read(
         &self,
@@ -359,11 +373,11 @@ impl Service {
         let failed = |error: &dyn std::fmt::Display| Ok(Some(Reply::Failed { why: error.to_string() }));
         // Whose folder was emptied has nothing to read.
         let emptied = || {
-            let by = kept_out(&node.exclusions());
+            let by = self.kept_out(&node);
             let is_emptied = node.members().configuration.is_unknown() && !by.is_empty();
             is_emptied.then(|| format!("it is kept out {}", by.join("; ")))
         };
-        if let Some(why) = node.outside().map(|why| why.to_string()).or_else(emptied) {
+        if let Some(why) = node.outside().map(|why| self.words.put(&why)).or_else(emptied) {
             return failed(&format_args!(
                 "{why}. Read the group's log from a member; what this one's folder has is printed by `windlass log read {}`",
                 self.folder.display()
@@ -400,10 +414,6 @@ impl Service {
         }
     }
 }
-
-/// What a full log takes in a group that was started by `windlass node`.
-const WAY_OUT: &str = "have the program that uses the log trim it (no command does), or raise retention_bytes in the file of every member, and stop and start each, \
-                       one after the other";
 
 /// A failure of an append, in words: the library's are for whoever has the log's handle.
 fn append_words(error: &AppendError) -> String {

@@ -89,6 +89,7 @@ fn programs(
         if targets.is_empty() {
             continue;
         }
+        crate::say_building("the targets");
         let folder = build(context, how, &targets, planted).map_err(|outcome| match outcome {
             Outcome::Failed { why, .. } | Outcome::Skipped { why, .. } => why,
             Outcome::Passed(_) => String::new(),
@@ -243,6 +244,7 @@ fn coverage(context: &Context, chosen: &[String]) -> Result<(), String> {
         return Ok(());
     };
     let built = context.root.join("target/fuzz-coverage");
+    println!("building the replay with counters, where that is not done yet");
     let words = ["build", "--quiet", "--manifest-path", MANIFEST, "--bin", "replay"];
     let build = Run::cargo(context, &words)
         .env("CARGO_TARGET_DIR", &built)

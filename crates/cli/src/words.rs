@@ -1,0 +1,202 @@
+//! Commands in the library's lines and errors, made whole: the library knows of no group's file and no folder, and a hint is to be run as it is printed.
+//!
+//! A line of the library says what to do and names a command, in backticks. Each has a row here; a test reads the library's sources and finds one that has none.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// What a full log takes in a group that was started by `windlass node`.
+pub(crate) const WAY_OUT: &str = "have the program that uses the log trim it (no command does), or raise retention_bytes in the file of every member, and stop and start \
+                                  each, one after the other";
+
+/// What the library says, and what is said for it.
+#[derive(Clone, Debug)]
+pub(crate) struct Words(Vec<(Cow<'static, str>, String)>);
+
+impl Words {
+    /// Of a lone log: its folder is put in, also into what `windlass log` says itself.
+    pub(crate) fn of_log(folder: &Path) -> Words {
+        let folder = folder.display();
+        let mut words = Words(Vec::new());
+        words.say([("`windlass log repair --", format!("`windlass log repair {folder} --"))]);
+        for (subcommand, rest) in [
+            ("read", ""),
+            ("verify", ""),
+            ("repair", ""),
+            ("salvage", " --to NEW"),
+            ("trim", " --before LSN"),
+            ("truncate", " --from LSN"),
+        ] {
+            let (bare, whole) = (
+                format!("`windlass log {subcommand}`"),
+                format!("`windlass log {subcommand} {folder}{rest}`"),
+            );
+            words.0.push((bare.into(), whole));
+        }
+        words
+    }
+
+    fn say<const N: usize>(&mut self, rows: [(&'static str, String); N]) {
+        self.0.extend(rows.map(|(item, command)| (Cow::from(item), command)));
+    }
+
+    /// Of a member of the group of this file.
+    pub(crate) fn of_member(file: &Path, member: u8, folder: &Path) -> Words {
+        let file = file.canonicalize().unwrap_or_else(|_| PathBuf::from(file));
+        let command = |words: fmt::Arguments<'_>| crate::group::command(&file, &words);
+        let mut words = Words::of_log(folder);
+        let table = file.display();
+        words.say([
+            ("trim it, or appends will be refused", format!("{WAY_OUT}, or appends will be refused")),
+            ("trim it, or no member", "have the program that uses the log trim it (no command does), or no member".to_owned()),
+            ("the group's file, where it has `joins = true`,", format!("the group's file, {table}, with `joins = true` in its table there,")),
+            ("`windlass group add`", command(format_args!("add {member}"))),
+            ("`windlass group replace`", command(format_args!("replace {member} NEW"))),
+            ("`windlass group accept-loss`", command(format_args!("accept-loss --member N --yes"))),
+            ("`windlass group status`", command(format_args!("status"))),
+            // An empty folder under the old number is kept out.
+            (
+                "start it from an empty folder, or take the copy over as a new member",
+                format!(
+                    "start m{member} with the folder that was copied, or, where that is gone, have a new member take its place ({})",
+                    command(format_args!("replace {member} NEW"))
+                ),
+            ),
+        ]);
+        // The library names the number.
+        let add = format!("`windlass group add {member}`, or `replace`");
+        words.0.push((add.into(), crate::group::adding(&file, member)));
+        words
+    }
+
+    /// The text with its commands whole.
+    pub(crate) fn put(&self, text: &(impl fmt::Display + ?Sized)) -> String {
+        self.0.iter().fold(text.to_string(), |text, (item, command)| text.replace(item.as_ref(), command))
+    }
+}
+
+/// Lines on their way out, each written at once: with their commands whole.
+pub(crate) struct Worded<W> {
+    pub(crate) to: W,
+    pub(crate) words: Words,
+}
+
+impl<W: Write> Write for Worded<W> {
+    fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
+        self.to.write_all(self.words.put(&String::from_utf8_lossy(line)).as_bytes())?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.to.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use windlass::control::Exclusion;
+    use windlass::engine::{StopReason, Undecided};
+    use windlass::{Lsn, MemberId};
+
+    use super::*;
+
+    fn member() -> Words {
+        Words::of_member(Path::new("no/group.toml"), 4, Path::new("/srv/m4"))
+    }
+
+    /// Commands in backticks that stand in what the library prints: not in its comments.
+    fn commands(folder: &Path, found: &mut BTreeSet<String>) {
+        for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
+            if entry.file_type().unwrap().is_dir() {
+                commands(&entry.path(), found);
+                continue;
+            }
+            let text = std::fs::read_to_string(entry.path()).unwrap();
+            for line in text.lines().filter(|line| !line.trim_start().starts_with("//")) {
+                let quoted =
+                    line.split('`').skip(1).step_by(2).filter(|quoted| quoted.starts_with("windlass "));
+                // In the one that tells its number.
+                found.extend(quoted.map(|quoted| quoted.replace("{}", "4")));
+            }
+        }
+    }
+
+    #[test]
+    fn whatever_command_the_library_names_in_a_line_is_made_whole() {
+        let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let mut found = BTreeSet::new();
+        for library in ["engine", "log", "store", "tcp", "windlass"] {
+            commands(&crates.join(library).join("src"), &mut found);
+        }
+        for command in &found {
+            // With what may stand behind it.
+            let said = member().put(&format!("see `{command}`, or `replace`"));
+            let is_whole =
+                said.contains("`windlass group --config no/group.toml ") || said.contains(" /srv/m4");
+            assert!(is_whole, "a line names `{command}`, and nothing makes it whole: {said}");
+        }
+    }
+
+    #[test]
+    fn what_a_member_is_told_to_do_is_a_command_with_the_groups_file() {
+        let replace = "`windlass group --config no/group.toml replace 4 NEW`";
+        let copied =
+            windlass::store::OpenError::Copied { folder: "/srv/m4".into(), log_id: windlass::LogId([7; 16]) };
+        for said in [
+            Exclusion::OtherDisk { known: 1, found: 2 }.to_string(),
+            StopReason::OtherDisk { known: 1, found: 2 }.to_string(),
+            copied.to_string(),
+        ] {
+            let said = member().put(&said);
+            assert!(said.contains(replace) && !said.contains("`windlass group replace"), "{said}");
+        }
+        let lost = Undecided::Lost { member: MemberId(1), from: Lsn(1), mark: Lsn(2) };
+        let said = member().put(&lost);
+        assert!(
+            said.contains("`windlass group --config no/group.toml accept-loss --member N --yes`"),
+            "{said}"
+        );
+        for (line, words) in [
+            ("the log is nearly full: trim it, or appends will be refused", WAY_OUT),
+            (
+                "it can hold 9: trim it, or no member can take over",
+                "(no command does), or no member can take over",
+            ),
+            (
+                "has added it (`windlass group add 4`, or `replace`)",
+                "(`windlass group --config no/group.toml add 4`, or for",
+            ),
+            ("see with `windlass log repair --dry-run` what", "`windlass log repair /srv/m4 --dry-run` what"),
+        ] {
+            let said = member().put(line);
+            assert!(said.contains(words), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_hint_of_a_logs_command_has_the_folder() {
+        let words = Words::of_log(Path::new("a/b"));
+        for (hint, whole) in [
+            ("`windlass log repair --dry-run`", "`windlass log repair a/b --dry-run`"),
+            ("`windlass log repair --accept-epoch`", "`windlass log repair a/b --accept-epoch`"),
+            ("`windlass log salvage`", "`windlass log salvage a/b --to NEW`"),
+            ("`windlass log truncate`", "`windlass log truncate a/b --from LSN`"),
+            ("`windlass log read` works", "`windlass log read a/b` works"),
+            // One that has it stays.
+            ("`windlass log repair a/b --give-up 1..2`", "`windlass log repair a/b --give-up 1..2`"),
+        ] {
+            assert_eq!(words.put(hint), whole);
+        }
+    }
+
+    #[test]
+    fn lines_go_out_whole() {
+        let mut lines = Worded { to: Vec::new(), words: Words::of_log(Path::new("d")) };
+        lines.write_all("öffnen: `windlass log trim`\n".as_bytes()).unwrap();
+        assert_eq!(lines.to, "öffnen: `windlass log trim d --before LSN`\n".as_bytes());
+    }
+}
