@@ -37,6 +37,7 @@ impl Oracle {
 
     /// Behind an operator's word a tenure begins with this one: whatever else has its number, or a higher one, was given up.
     pub(crate) fn configuration_left(&mut self, newest: &Configuration) {
+        self.in_force.give_up(newest);
         let known = &mut self.configurations.known;
         let others = known.split_off(&newest.number());
         known.extend(others.into_iter().filter(|(_, other)| other == newest));

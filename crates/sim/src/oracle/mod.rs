@@ -5,6 +5,7 @@ mod acknowledged;
 mod configurations;
 pub(crate) mod exceeded;
 pub(crate) mod held_up;
+mod in_force;
 mod levels;
 pub(crate) mod liveness;
 pub(crate) mod medium;
@@ -94,6 +95,7 @@ pub(crate) struct Oracle {
     /// Who led each epoch.
     primaries: BTreeMap<Epoch, u8>,
     configurations: configurations::Configurations,
+    in_force: in_force::InForce,
     words: words::Losses,
     /// What each member has promised to others, by its own word.
     promises: BTreeMap<u8, Epoch>,

@@ -510,6 +510,11 @@ impl World {
         member.reader = driver.read_from(member.read_to).ok();
         member.configured = driver.configuration().0.number();
         member.configured_before = member.configured;
+        let written = committed_configuration(&superblock).unwrap_or(0);
+        let (newest, is_committed) = driver.configuration();
+        let known = self.oracle.has_in_writing(member.id, written, true);
+        let counts = self.oracle.counts_with(member.id, newest.number(), is_committed);
+        let checked = checked.and(known).and(counts);
         member.driver = Some(driver);
         if let Some(mark) = opened_as {
             self.mark(mark);
@@ -612,6 +617,7 @@ impl World {
         self.mark(phase.mark(has_power));
         self.say(format_args!("m{at} dies, {phase:?}{}", if has_power { "" } else { ", without power" }));
         self.left(at);
+        self.leaves_in_writing(at);
         self.settle_pending();
     }
 
@@ -649,9 +655,17 @@ impl World {
         member.staging = member.staging.as_ref().map(TestDisk::after_kill);
         self.say(format_args!("m{at} is stopped"));
         self.left(at);
+        self.leaves_in_writing(at);
         self.settle_pending();
         let after = self.random.range(MS, 100 * MS);
         self.plan(after, What::Open { member: at });
+    }
+
+    /// A life has ended: what its superblock knew to be committed, its next one does, too.
+    fn leaves_in_writing(&mut self, at: usize) {
+        let member = &self.members[at];
+        let checked = self.oracle.has_in_writing(member.id, member.sure_of, false);
+        self.check(checked);
     }
 
     /// What a member calls persisted and was not looked at: from where and up to where.
@@ -724,6 +738,7 @@ impl World {
         (member.rot, member.rotten) = (None, None);
         member.has_lost_memory = true;
         member.floors.forget();
+        self.oracle.forgets_configurations(member.id);
         member.read_to = Lsn(0);
     }
 

@@ -198,7 +198,9 @@ impl World {
         }
         self.group.note(configuration, is_committed);
         if is_committed {
-            let checked = self.oracle.configuration_known(self.members[at].id, configuration);
+            let member = self.members[at].id;
+            self.oracle.calls_committed(member, configuration);
+            let checked = self.oracle.configuration_known(member, configuration);
             self.check(checked);
         }
     }

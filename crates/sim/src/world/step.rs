@@ -56,6 +56,8 @@ impl World {
         member.configured_before = driver.configuration().0.number();
         let worked = driver.step().unwrap_or(false);
         let status = driver.status();
+        let (newest, is_committed) = driver.configuration();
+        let in_force = self.oracle.counts_with(member.id, newest.number(), is_committed);
         let timeout = driver.poll_timeout();
         let valid = driver.found_valid();
         let missed = if status.damaged { status.mark.0 } else { valid };
@@ -74,7 +76,7 @@ impl World {
             status.tail.0 ^ status.durable.0.rotate_left(20) ^ status.promised.to_bits().rotate_left(40),
         );
         let checked = watermarks::check(self.members[at].id, self.members[at].before.as_ref(), &status);
-        self.check(checked);
+        self.check(checked.and(in_force));
         let published = self.members[at].driver.as_ref().map(windlass::driver::Driver::published);
         if published > Some(self.members[at].published) {
             self.members[at].is_publish_due = true;
