@@ -1,6 +1,7 @@
 //! Beyond the budget: once more is lost than the levels survive, the group says so. No member leads without what was acknowledged (that is looked at whenever a tenure
 //! begins), no reader is shown anything else, and somebody refuses, finds damage or can't choose.
 
+use super::liveness::is_whole_by;
 use super::violated;
 use crate::fabric::MS;
 use crate::setting::Excess;
@@ -105,15 +106,14 @@ pub(crate) fn goes_on(world: &mut World, excess: Excess) {
         let next = world.now + 100 * MS;
         world.run(next);
     }
-    world.quiet();
     let until = world.now + GOES_ON;
-    while world.violation.is_none() && !world.is_whole() && world.now < until {
+    let is_whole = is_whole_by(world, until, |world| {
         // What each has lost is found one after the other.
         world.goes_on_by_word(excess);
         let next = world.now + 100 * MS;
         world.run(next);
-    }
-    if world.violation.is_none() && !world.is_whole() {
+    });
+    if world.violation.is_none() && !is_whole {
         let what = format!(
             "{excess:?}, and {} ms after who was away is back the group is not whole: {}",
             GOES_ON / MS,

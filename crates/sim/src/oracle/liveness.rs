@@ -24,22 +24,34 @@ pub(crate) fn comes_back(world: &mut World, calm: u64, bound: u64) {
         let what = format!("nothing is acknowledged {} ms after healing: {statuses}", bound / MS);
         return world.note(violated(NAME, what));
     }
-    // Rot in the segment that is written is met by nobody until that is full.
-    while world.violation.is_none() && world.has_warm_rot() && world.now < healed + bound {
-        let until = world.now + 20 * MS;
-        world.run(until);
-    }
-    world.quiet();
-    while world.violation.is_none() && !world.is_whole() && world.now < healed + 2 * bound {
+    let is_whole = is_whole_by(world, healed + 2 * bound, |world| {
         let until = world.now + 20 * MS;
         world.run(until);
         if world.now >= healed + bound {
             world.stop_who_is_kept_out();
         }
-    }
-    if world.violation.is_none() && !world.is_whole() {
+    });
+    if world.violation.is_none() && !is_whole {
         let statuses = world.told();
         let what = format!("the group is not whole {} ms after healing: {statuses}", 2 * bound / MS);
         world.note(violated(NAME, what));
+    }
+}
+
+/// Clients fall silent, and `goes_on` is called until the group is whole, a violation, or this time. Whether it is whole. Rot in the segment that is written is met by
+/// nobody until that is full: whenever a cut has brought a tail back there, also after they have fallen silent, clients go on until it is.
+pub(crate) fn is_whole_by(world: &mut World, until: u64, mut goes_on: impl FnMut(&mut World)) -> bool {
+    loop {
+        world.asks_while_rot_is_warm();
+        if world.violation.is_some() {
+            return false;
+        }
+        if world.is_whole() {
+            return true;
+        }
+        if world.now >= until {
+            return false;
+        }
+        goes_on(world);
     }
 }

@@ -326,7 +326,7 @@ impl World {
 
     /// Whether a voter has rot that nobody has met in the segment that it writes: a cut has brought its tail back there, behind what an opening had looked at. A scrub reads
     /// what is cold, and a segment grows cold by being filled.
-    pub(crate) fn has_warm_rot(&mut self) -> bool {
+    fn has_warm_rot(&mut self) -> bool {
         self.refresh();
         self.whole_voters().into_iter().any(|at| {
             let member = &self.members[at];
@@ -334,6 +334,15 @@ impl World {
             !member.is_rot_found
                 && matches!((member.rot, cold_to), (Some(place), Some(to)) if is_warm(place, to))
         })
+    }
+
+    /// Clients ask for more as long as a voter has such rot, and for nothing otherwise.
+    pub(crate) fn asks_while_rot_is_warm(&mut self) {
+        match self.has_warm_rot() {
+            true if self.is_busy => {}
+            true => self.busy(),
+            false => self.quiet(),
+        }
     }
 
     /// Whether there was rot, and all of it was released since.
@@ -386,6 +395,8 @@ pub(super) fn rottable_at(place: u64) -> Option<(String, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::oracle::liveness::is_whole_by;
+    use crate::setting::Setting;
 
     /// Seed 10004458: rot at 406648 in a cold segment of a member that was down; its log ended at 523424, and after a cut at 428152.
     #[test]
@@ -395,5 +406,31 @@ mod tests {
         assert!(!is_warm(place, cold_to(523_424)));
         assert!(is_warm(place, cold_to(428_152)) && is_warm(place, cold_to(455_720)));
         assert!(!is_warm(place, cold_to(458_752)));
+    }
+
+    /// The same where the cut comes once the clients are silent, as behind an operator's word, or at a member that comes back late.
+    #[test]
+    fn rot_that_comes_to_lie_in_the_segment_that_is_written_is_met_also_once_clients_are_silent() {
+        let mut world = World::new(1, Setting::of(1), false);
+        world.run(world.now + 300 * MS);
+        world.heal();
+        let comes_back = |world: &mut World| {
+            let until = world.now + 20_000 * MS;
+            is_whole_by(world, until, |world| world.run(world.now + 20 * MS))
+        };
+        assert!(comes_back(&mut world), "{:?}", world.violation);
+        // As a cut leaves it: two pages into the segment of its tail, far below that.
+        let is_far = |at: &usize| {
+            let status = world.members[*at].status();
+            status.is_some_and(|s| s.role == Role::Backup && s.persisted.0.0 % SEGMENT_BYTES > 4 * 4096)
+        };
+        let at = world.whole_voters().into_iter().find(is_far).expect("a log that ends far in a segment");
+        let end = world.members[at].status().map_or(0, |status| status.persisted.0.0);
+        let place = Lsn(end / SEGMENT_BYTES * SEGMENT_BYTES + 2 * 4096);
+        let (name, offset) = rottable_at(place.0).expect("behind the header");
+        world.members[at].rot_at(&name, place, |disk| disk.rot(&name, offset, 0x40));
+        assert!(!world.is_busy && world.has_warm_rot());
+        assert!(comes_back(&mut world), "{:?} {}", world.violation, world.told());
+        assert!(world.coverage.count(Mark::DamageRepaired) > 0 && !world.is_busy);
     }
 }
