@@ -362,7 +362,7 @@ impl Setting {
         }
         if matches!(seed % 32, 4 | 8 | 15) {
             setting.stream_checkpoints(&mut Random::new(seed ^ 0x6368_6563_6b70));
-            setting.newest_alone = matches!(seed % 128, 47 | 68 | 104);
+            setting.newest_alone = matches!(seed % 64, 36 | 40 | 47) || seed % 128 == 68;
         }
         // Where the device's word for what was placed is asked for.
         setting.rots_unsent = seed % 8 == 6 && setting.replicated_allowed;

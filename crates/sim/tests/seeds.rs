@@ -163,6 +163,24 @@ fn a_checkpoint_in_pieces_begins_again_until_it_is_taken() {
     assert_eq!(report.coverage.count(Mark::StreamBegun), 0);
 }
 
+/// Applications that keep their newest checkpoint alone: what was held when its member started is given, though nobody has told that member yet that it is committed.
+#[test]
+fn what_an_application_held_before_a_restart_is_given_without_an_older_one() {
+    let mut given = 0;
+    for seed in [360, 580, 836] {
+        let mut setting = Setting::of(seed);
+        assert!(setting.newest_alone, "seed {seed}");
+        let report = run_with(seed, setting.clone(), true);
+        check(&report);
+        given += report.coverage.count(Mark::StreamOfHeld);
+        assert!(setting.switch_off("NewestAlone"));
+        let report = run_with(seed, setting, true);
+        check(&report);
+        assert_eq!(report.coverage.count(Mark::StreamOfHeld), 0, "seed {seed}");
+    }
+    assert!(given > 0, "no seed has met it");
+}
+
 #[test]
 fn an_operators_hands_can_be_switched_off() {
     let mut setting = Setting::of(10);
