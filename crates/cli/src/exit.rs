@@ -1,6 +1,7 @@
 //! How the command ends: one status for each kind of outcome, the same in every subcommand that works on a log.
 
 use std::fmt;
+use std::io::Write as _;
 
 /// The table of statuses, as `--help` prints it. (`doctor` has one of its own, since it is about the machine.)
 pub(crate) const TABLE: &str = "\
@@ -70,6 +71,12 @@ impl Failure {
     pub(crate) fn io(what: impl fmt::Display, error: &std::io::Error) -> Failure {
         Failure::new(Status::System, format_args!("{what}: {error}"))
     }
+}
+
+/// A line on standard error. Where that can't be written, as to a full disk or a pipe that nobody reads any more, there is nobody to tell, and the command goes on.
+pub(crate) fn tell(line: impl fmt::Display) {
+    // In one write, so that lines of several processes do not mix.
+    let _ = std::io::stderr().write_all(format!("windlass: {line}\n").as_bytes());
 }
 
 /// So many of them, in words.

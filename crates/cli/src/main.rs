@@ -3,6 +3,8 @@
 //! `windlass log …` works on the folder of one log. Every failure is one plain line on standard error that says what to do, and
 //! an exit status from one table ([`exit::TABLE`]).
 #![forbid(unsafe_code)]
+// Both panic where their stream can't be written: see `exit::tell` and `log::output`.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod chaos;
 mod client;
@@ -79,7 +81,7 @@ fn main() -> ExitCode {
         Err(failure) => {
             // As other tools, whom the signal SIGPIPE ends.
             if failure.status != exit::Status::Pipe && !failure.message.is_empty() {
-                eprintln!("windlass: {}", failure.message);
+                exit::tell(failure.message);
             }
             ExitCode::from(failure.status.code())
         }

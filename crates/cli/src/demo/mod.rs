@@ -25,6 +25,7 @@ use self::strike::{Fault, Faults, Late};
 use crate::client::Standing;
 use crate::exit::{Failure, Status};
 use crate::log::frame::Framing;
+use crate::log::output::{Output, say};
 use crate::node::fabric::FabricArgs;
 
 /// How long members may take to learn what is durable, at the end.
@@ -224,9 +225,11 @@ fn run_in(args: &Args, input: &Input, folder: &Path, run: &Path) -> Result<(), F
     };
     if args.json {
         let json = serde_json::to_string(&report).map_err(|error| Failure::new(Status::System, error))?;
-        println!("{json}");
+        say(format_args!("{json}"))?;
     } else {
-        print!("{}", report::table(&report, &checked));
+        let mut output = Output::new();
+        output.bytes(report::table(&report, &checked).as_bytes())?;
+        output.flush()?;
     }
     if report.ok {
         Ok(())

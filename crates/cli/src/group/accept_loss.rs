@@ -5,6 +5,7 @@ use std::time::Instant;
 use super::{Group, LOOK, PATIENCE, unanswered};
 use crate::client::{self, Reply, Request};
 use crate::exit::{Failure, Status};
+use crate::log::output::say;
 
 /// Has a member lead, and waits until somebody does.
 pub(super) fn run(group: &Group, number: u8) -> Result<(), Failure> {
@@ -13,19 +14,19 @@ pub(super) fn run(group: &Group, number: u8) -> Result<(), Failure> {
     group.standing_within(member, PATIENCE).map_err(|error| unanswered(member, error))?;
     match client::ask(&member.client, &group.pass, &Request::AcceptLoss, PATIENCE) {
         Ok(Reply::LossAccepted { from, to }) if from == to => {
-            println!(
+            say(format_args!(
                 "m{number} lacks nothing itself; what others may have acknowledged beyond the log that it finds is given up"
-            );
+            ))?;
         }
         Ok(Reply::LossAccepted { from, to: u64::MAX }) => {
-            println!(
+            say(format_args!(
                 "m{number} gives up what it had acknowledged from LSN {from} on, unless another member has it; nobody can tell how far that went"
-            );
+            ))?;
         }
         Ok(Reply::LossAccepted { from, to }) => {
-            println!(
+            say(format_args!(
                 "m{number} gives up what it may have acknowledged from LSN {from} to {to}, unless another member has it"
-            );
+            ))?;
         }
         Ok(Reply::Failed { why }) => {
             return Err(Failure::new(Status::Refused, format_args!("m{number}: {why}")));
@@ -39,10 +40,10 @@ pub(super) fn run(group: &Group, number: u8) -> Result<(), Failure> {
     loop {
         if let Some((at, standing)) = group.primary()? {
             let leader = group.members()[at].number;
-            println!(
+            say(format_args!(
                 "m{leader} is primary, epoch {}; the log goes on at LSN {}",
                 standing.epoch, standing.tail
-            );
+            ))?;
             return Ok(());
         }
         if Instant::now() > deadline {

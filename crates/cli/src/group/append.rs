@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use super::{ANSWER, Group, LOOK, Notice, PATIENCE, SILENCE, stranger};
 use crate::client::{self, PAYLOAD_BYTES_MAX, Reply, Request};
-use crate::exit::{Failure, Status};
+use crate::exit::{Failure, Status, tell};
 use crate::log::output::Output;
 use crate::log::source::{Input, Source};
 use crate::session::{Sent, Session};
@@ -54,7 +54,7 @@ pub(super) fn run(append: &Append) -> Result<(), Failure> {
     // What was acknowledged before a failure is told all the same.
     let flushed = feed.output.flush();
     if fed.is_err() && !feed.pending.is_empty() {
-        eprintln!("windlass: {}", feed.balance());
+        tell(format_args!("{}", feed.balance()));
     }
     fed.and(flushed)
 }
@@ -159,11 +159,11 @@ impl<'a> Feed<'a> {
         let member = session.member;
         let mut heard = session.hear(SILENCE);
         if heard.is_none() {
-            eprintln!(
-                "windlass: waiting for m{}, the primary, to commit; gives up after {} s",
+            tell(format_args!(
+                "waiting for m{}, the primary, to commit; gives up after {} s",
                 self.append.group.members()[member].number,
                 PATIENCE.as_secs()
-            );
+            ));
             heard = session.hear(PATIENCE.saturating_sub(SILENCE));
         }
         loop {
@@ -230,10 +230,10 @@ impl<'a> Feed<'a> {
         let pause = LOOK.saturating_mul(1 << times.min(10)).min(PAUSE_MAX);
         let until = since.elapsed() + pause;
         if since.elapsed() < SILENCE && until >= SILENCE {
-            eprintln!(
-                "windlass: waiting for a primary that takes it: {why}; gives up after {} s",
+            tell(format_args!(
+                "waiting for a primary that takes it: {why}; gives up after {} s",
                 PATIENCE.as_secs()
-            );
+            ));
         }
         std::thread::sleep(pause);
         Ok(())
@@ -255,11 +255,11 @@ impl<'a> Feed<'a> {
         let found = self.book.records - known;
         if self.epoch != epoch {
             self.book.takeovers += 1;
-            eprintln!(
-                "windlass: goes on with another primary, epoch {}: of the records in flight {found} were in its log, {} are sent again",
+            tell(format_args!(
+                "goes on with another primary, epoch {}: of the records in flight {found} were in its log, {} are sent again",
                 self.epoch,
                 self.pending.len()
-            );
+            ));
         }
         self.book.found += found;
         if !is_refusal || self.epoch != epoch {

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use crate::exit::{Failure, Status};
+use crate::log::output::say;
 use crate::node::config::{RETENTION_BYTES, SEGMENT_BYTES, SUSPICION_MS, random_hex, write_private};
 
 /// The longest path of a Unix socket (unix(7): 108 bytes with the final zero).
@@ -51,15 +52,15 @@ pub(super) fn run(init: &Init) -> Result<(), Failure> {
             Failure::io(file.display(), &error)
         }
     })?;
-    println!(
+    say(format_args!(
         "{} has a new group of {} members and its secret. Start each in a terminal of its own:",
         file.display(),
         init.members
-    );
+    ))?;
     for number in 1..=init.members {
-        println!("  windlass node --config {} --member {number}", file.display());
+        say(format_args!("  windlass node --config {} --member {number}", file.display()))?;
     }
-    println!("and see how they stand:\n  windlass group --config {} status", file.display());
+    say(format_args!("and see how they stand:\n  windlass group --config {} status", file.display()))?;
     Ok(())
 }
 

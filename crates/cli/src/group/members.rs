@@ -11,9 +11,8 @@ use windlass::engine::{Change, Quorums};
 
 use super::{ANSWER, Group, LOOK, Notice, PATIENCE, SILENCE};
 use crate::client::{self, NotChanged, Reply, Request, Standing};
-use crate::exit::counted;
-use crate::exit::{Failure, Status};
-use crate::log::output::Output;
+use crate::exit::{Failure, Status, counted, tell};
+use crate::log::output::{Output, say};
 use crate::node::config::MemberConfig;
 use crate::view::View;
 
@@ -215,16 +214,20 @@ pub(super) fn change(group: &Group, wanted: Wanted, waits: bool) -> Result<(), F
     let change = wanted.change(group)?;
     let learner = match ask(group, wanted, change)? {
         Answered::Learns { learner, number } => {
-            println!("m{learner} learns: configuration {number}; it votes once it has caught up");
+            say(format_args!("m{learner} learns: configuration {number}; it votes once it has caught up"))?;
             learner
         }
         Answered::Done(view) => {
-            println!("{}", wanted.done(&view));
+            say(format_args!("{}", wanted.done(&view)))?;
             return wanted.new_member().map_or(Ok(()), |number| check_comes(group, number));
         }
         Answered::Gone(view) => {
             let Wanted::Remove { member } = wanted else { return Ok(()) };
-            println!("m{member} is no member: configuration {} of {}", view.configuration, voters(&view));
+            say(format_args!(
+                "m{member} is no member: configuration {} of {}",
+                view.configuration,
+                voters(&view)
+            ))?;
             return Ok(());
         }
     };
@@ -257,7 +260,7 @@ fn ask(group: &Group, wanted: Wanted, change: Change) -> Result<Answered, Failur
         }
         if began.elapsed() > SILENCE && !said {
             said = true;
-            eprintln!("windlass: waiting: {last}; gives up after {} s", PATIENCE.as_secs());
+            tell(format_args!("waiting: {last}; gives up after {} s", PATIENCE.as_secs()));
         }
         let notice = Notice::new(group);
         let (at, _) = group.wait_for_primary()?;
@@ -347,7 +350,7 @@ fn wait_for_vote(group: &Group, wanted: Wanted, learner: u8) -> Result<(), Failu
         let Ok(view) = view(group, &group.members()[at]) else { continue };
         match wanted.reached(&view) {
             Reached::All => {
-                println!("{}", wanted.done(&view));
+                say(format_args!("{}", wanted.done(&view)))?;
                 return Ok(());
             }
             Reached::Nothing if view.committed && view.member(learner).is_none() => {
@@ -394,7 +397,7 @@ fn wait_for_vote(group: &Group, wanted: Wanted, learner: u8) -> Result<(), Failu
         }
         if said.elapsed() > if is_first { SILENCE } else { AGAIN } {
             (said, is_first) = (Instant::now(), false);
-            eprintln!("windlass: waiting: {words}");
+            tell(format_args!("waiting: {words}"));
         }
     }
 }
@@ -435,7 +438,7 @@ pub(super) fn show(group: &Group, member: Option<u8>, json: bool) -> Result<(), 
     if member.is_none() && !leads {
         let asked = group.ask_all();
         if let Some(lacks) = asked.lacks_majority().filter(|_| asked.far().is_none()) {
-            eprintln!("windlass: {lacks}, so that this may be out of date: {}", asked.words().join(", "));
+            tell(format_args!("{lacks}, so that this may be out of date: {}", asked.words().join(", ")));
         }
     }
     let mut output = Output::new();

@@ -19,7 +19,8 @@ use windlass::engine::Quorums;
 
 use self::members::Wanted;
 use crate::client::{self, Pass, Reply, Request, Standing, Stranger};
-use crate::exit::{Failure, Status};
+use crate::exit::{Failure, Status, tell};
+use crate::log::output::say;
 use crate::log::source::Source;
 use crate::node::config::{Config, MemberConfig};
 
@@ -533,11 +534,11 @@ impl Notice {
             let lacks = lacks.map_or_else(String::new, |lacks| format!("; {lacks}"));
             // Asking takes its time: it may be over.
             if over.try_recv() == Err(TryRecvError::Empty) {
-                eprintln!(
-                    "windlass: waiting for a primary that can commit: {}{lacks}; gives up after {} s",
+                tell(format_args!(
+                    "waiting for a primary that can commit: {}{lacks}; gives up after {} s",
                     asked.words().join(", "),
                     PATIENCE.as_secs()
-                );
+                ));
             }
         });
         Notice { _until: until }
@@ -551,7 +552,7 @@ fn hand_over(group: &Group, to: u8) -> Result<(), Failure> {
     drop(notice);
     let primary = &group.members()[at];
     if primary.number == to {
-        println!("m{to} is primary already, epoch {}", standing.epoch);
+        say(format_args!("m{to} is primary already, epoch {}", standing.epoch))?;
         return Ok(());
     }
     match client::ask(&primary.client, &group.pass, &Request::HandOver { to }, PATIENCE) {
@@ -569,7 +570,7 @@ fn hand_over(group: &Group, to: u8) -> Result<(), Failure> {
         if let Ok(standing) = group.standing(heir)
             && standing.role == "primary"
         {
-            println!("m{to} is primary, epoch {}", standing.epoch);
+            say(format_args!("m{to} is primary, epoch {}", standing.epoch))?;
             return Ok(());
         }
         if Instant::now() > deadline {

@@ -7,7 +7,7 @@ use windlass::Lsn;
 
 use super::{ANSWER, Format, Group, LOOK, Notice, unanswered};
 use crate::client::{self, Reply, Request};
-use crate::exit::{Failure, Status};
+use crate::exit::{Failure, Status, tell};
 use crate::log::errors;
 use crate::log::output::{self, Output};
 use crate::node::config::MemberConfig;
@@ -42,11 +42,11 @@ pub(super) fn run(
             let standing = group.standing(member).map_err(|error| silent(group, member, error))?;
             // In a group that has a primary it hears of it with the next batch.
             if standing.follows.is_none() && standing.role != "primary" && standing.durable < standing.tail {
-                eprintln!(
-                    "windlass: m{number} follows no primary now, and knows its log to be durable up to LSN {}: what it has behind that, up to {}, may be acknowledged, and \
+                tell(format_args!(
+                    "m{number} follows no primary now, and knows its log to be durable up to LSN {}: what it has behind that, up to {}, may be acknowledged, and \
                      is not printed before a primary is there",
                     standing.durable, standing.tail
-                );
+                ));
             }
             (member, standing.trimmed, standing.durable)
         }

@@ -7,7 +7,7 @@ use windlass::{OpenMode, ReadOnly, Row, Verified, VerifyReport};
 
 use super::errors;
 use super::output::Output;
-use crate::exit::{Failure, Status};
+use crate::exit::{Failure, Status, tell};
 
 #[derive(Serialize)]
 struct InfoReport {
@@ -145,12 +145,12 @@ pub(super) fn verify(folder: &Path, mode: OpenMode, json: bool) -> Result<(), Fa
     }
     output.flush()?;
     if report.superblock_copies < 2 {
-        eprintln!(
-            "windlass: warning: {} of 2 copies of {} is whole: the log is read by that one; the next opening for writing mends \
+        tell(format_args!(
+            "warning: {} of 2 copies of {} is whole: the log is read by that one; the next opening for writing mends \
              the other",
             report.superblock_copies,
             folder.join("superblock").display()
-        );
+        ));
     }
     let place = errors::place(&report.file, report.offset, report.lsn, &report.reason);
     let place = format!("{place}; {} before it", counts(&report));

@@ -47,6 +47,17 @@ impl Output {
     }
 }
 
+/// A line that stands by itself, written at once.
+///
+/// # Errors
+///
+/// As for all of standard output: quiet where nobody reads it any more.
+pub(crate) fn say(line: std::fmt::Arguments<'_>) -> Result<(), Failure> {
+    let mut output = Output::new();
+    output.line(line)?;
+    output.flush()
+}
+
 fn failure(error: &io::Error) -> Failure {
     if error.kind() == io::ErrorKind::BrokenPipe {
         return Failure::new(Status::Pipe, "");

@@ -282,12 +282,13 @@ fn failure(error: &windlass::NodeError, args: &Args, folder: &Path, words: &Word
     Failure::new(status, format_args!("{}{hint}", words.put(error)))
 }
 
-/// Log lines on standard error, each written at once: a killed process loses none.
+/// Log lines on standard error, each written at once: a killed process loses none. One that can't be written, to a full disk or a pipe that nobody reads any
+/// more, is left out: the member goes on, and so do its lines once they can be written again.
 fn logger(words: Words) -> Logger {
     let plain = slog_term::PlainSyncDecorator::new(Worded { to: std::io::stderr(), words });
     let format =
         slog_term::FullFormat::new(plain).use_custom_timestamp(timestamp).use_original_order().build();
-    Logger::root(LevelFilter::new(format, slog::Level::Info).fuse(), o!())
+    Logger::root(LevelFilter::new(format, slog::Level::Info).ignore_res(), o!())
 }
 
 /// Date and time to the millisecond, in UTC, as RFC 3339 has them.

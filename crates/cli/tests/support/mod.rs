@@ -126,14 +126,25 @@ impl Group {
     // ---- its processes -------------------------------------------------------------------------------------------
 
     pub(crate) fn start(&mut self, number: usize) {
+        let mut command = self.node(number);
+        self.start_as(number, &mut command);
+    }
+
+    /// A member's command.
+    pub(crate) fn node(&self, number: usize) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
         command.args(["node", "--config", &self.config, "--member", &number.to_string()]);
-        self.start_as(number, &mut command);
+        command
     }
 
     /// Starts a member as this command, whose lines are kept.
     pub(crate) fn start_as(&mut self, number: usize, command: &mut Command) {
         let lines = std::fs::OpenOptions::new().create(true).append(true).open(self.lines(number)).unwrap();
+        self.start_telling(number, command, lines.into());
+    }
+
+    /// Starts a member as this command, whose lines go there.
+    pub(crate) fn start_telling(&mut self, number: usize, command: &mut Command, lines: Stdio) {
         let child = command.stdin(Stdio::null()).stderr(lines).spawn().unwrap();
         if self.members.len() < number {
             self.members.resize_with(number, || None);
@@ -148,8 +159,11 @@ impl Group {
     }
 
     pub(crate) fn signal(&self, number: usize, signal: Signal) {
-        let child = self.members[number - 1].as_ref().unwrap();
-        kill_process(Pid::from_child(child), signal).unwrap();
+        kill_process(self.process(number), signal).unwrap();
+    }
+
+    pub(crate) fn process(&self, number: usize) -> Pid {
+        Pid::from_child(self.members[number - 1].as_ref().unwrap())
     }
 
     /// Waits for the end of a member; its status, `None` if a signal ended it.
