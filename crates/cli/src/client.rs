@@ -495,6 +495,10 @@ pub(crate) fn connect(socket: &Path, pass: &Pass, patience: Duration) -> io::Res
     // Nothing comes behind these before it is asked for, so nothing is lost with the buffer.
     let mut from = BufReader::with_capacity(256, stream.try_clone()?);
     let first = next_reply(&mut from, &mut frame)?;
+    // It takes nobody now, and says why.
+    if let Reply::Failed { why } = first {
+        return Err(io::Error::other(why));
+    }
     let Reply::Challenge(challenge) = first else { return Err(unexpected(&first)) };
     let proof = pass.secret.prove_client(pass.log_id, challenge);
     frame.clear();

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::io::Write as _;
 
+use rustix::io::Errno;
+
 /// The table of statuses, as `--help` prints it. (`doctor` has one of its own, since it is about the machine.)
 pub(crate) const TABLE: &str = "\
 Exit status:
@@ -77,6 +79,19 @@ impl Failure {
 pub(crate) fn tell(line: impl fmt::Display) {
     // In one write, so that lines of several processes do not mix.
     let _ = std::io::stderr().write_all(format!("windlass: {line}\n").as_bytes());
+}
+
+/// What to raise where the system gives no descriptor or no thread, as the end of a sentence.
+pub(crate) fn lack(error: &std::io::Error) -> &'static str {
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::MFILE) => "; raise this process's limit of open files (RLIMIT_NOFILE)",
+        Some(Errno::NFILE) => "; raise the system's limit of open files (`sysctl fs.file-max`)",
+        // pthread_create(3).
+        Some(Errno::AGAIN) => {
+            "; raise the limit of threads (RLIMIT_NPROC, TasksMax= of a systemd unit, the pids limit of a container) or of address space (RLIMIT_AS)"
+        }
+        Some(_) | None => "",
+    }
 }
 
 /// So many of them, in words.

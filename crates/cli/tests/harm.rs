@@ -1,4 +1,4 @@
-//! What the machine does to `windlass`: nobody reads what it says.
+//! What the machine does to `windlass`: nobody reads what it says, the system has no descriptor or no thread left, and clients come in crowds.
 
 mod support;
 
@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 
 use support::Group;
 
@@ -100,4 +100,100 @@ fn a_command_ends_as_its_help_says_where_its_output_can_not_be_written() {
         }
         assert!(Path::new(&made).join("group.toml").exists());
     }
+}
+
+/// Connects so many clients that prove nothing, and stay.
+fn crowd(socket: &Path, count: usize) -> Vec<UnixStream> {
+    // Who is not taken yet waits in the system's queue, which has an end.
+    std::iter::repeat_with(|| UnixStream::connect(socket)).take(count).map_while(Result::ok).collect()
+}
+
+fn limited(group: &Group, number: usize, descriptors: u64) -> Command {
+    let mut command = Command::new("sh");
+    let node = group.node(number);
+    command.args(["-c", &format!("ulimit -n {descriptors} && exec \"$0\" \"$@\"")]);
+    command.arg(node.get_program()).args(node.get_args());
+    command
+}
+
+/// Descriptors are for the log first: whoever opens connections and leaves them open takes a part of them, and keeps out neither clients nor peers.
+#[test]
+fn clients_that_stay_take_no_descriptor_that_the_log_needs_and_keep_nobody_out_kind_36() {
+    let mut group = Group::init_small();
+    for number in 1..=3 {
+        let mut command = limited(&group, number, 64);
+        group.start_as(number, &mut command);
+    }
+    let primary = group.primary();
+    let socket = group.root.join(format!("m{primary}.sock"));
+    let crowd: Vec<UnixStream> = crowd(&socket, 300);
+    assert!(crowd.len() > 64, "{}", crowd.len());
+    // Several segments, each of which takes descriptors.
+    group.append(&b"x".repeat(999).into_iter().chain([b'\n']).cycle().take(400_000).collect::<Vec<u8>>());
+    group.wait_even();
+    assert_eq!(group.primary(), primary, "it leads on: {}", group.said(primary));
+    let lines = group.said(primary).lines().filter(|line| line.contains("a client was")).count();
+    assert!(lines < 10, "{lines} lines: {}", group.said(primary));
+    drop(crowd);
+}
+
+/// A thread that the system does not give costs the client it was for, and nobody who comes later.
+#[test]
+fn a_member_that_gets_no_thread_for_a_client_goes_on_taking_clients_kind_36() {
+    let group = Group::init_small().start_all();
+    let primary = group.primary();
+    let process = group.process(primary);
+    // Stacks need address space: with some left for what the member does besides, and none for a crowd.
+    let _before = limit_address_space(process, address_space_bytes(process) + (48 << 20));
+    let socket = group.root.join(format!("m{primary}.sock"));
+    let held = crowd(&socket, 200);
+    group.wait(|group| group.said(primary).contains("a client was not taken").then_some(()));
+    assert!(group.said(primary).contains("raise the limit of threads"), "{}", group.said(primary));
+    drop(held);
+    group.append(b"behind\n");
+    assert!(!group.said(primary).contains("panicked"), "{}", group.said(primary));
+}
+
+fn limit_address_space(process: Pid, bytes: u64) -> Rlimit {
+    prlimit(Some(process), Resource::As, Rlimit { current: Some(bytes), maximum: Some(bytes) }).unwrap()
+}
+
+fn address_space_bytes(process: Pid) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", process.as_raw_nonzero())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmSize:")).unwrap();
+    let kib: u64 = line.trim().strip_suffix(" kB").unwrap().parse().unwrap();
+    kib << 10
+}
+
+/// A group's file may name anything as the place of a socket: what is there is somebody's, unless it is a socket that nobody serves.
+#[test]
+fn a_member_takes_no_files_place_with_its_socket_and_no_other_members() {
+    let mut group = Group::init_small();
+    let (root, precious) = (group.root.display().to_string(), group.root.join("precious.txt"));
+    let of = |number: usize| format!("client = \"{root}/m{number}.sock\"");
+    std::fs::write(&precious, "precious").unwrap();
+    let refused = |group: &mut Group, number: usize, code: i32, words: &str| {
+        group.start(number);
+        assert_eq!(group.ended(number), Some(code), "{}", group.said(number));
+        assert!(group.said(number).contains(words), "{words}: {}", group.said(number));
+    };
+
+    for (place, kept) in [("precious.txt", &precious), ("m1/superblock", &group.root.join("m1/superblock"))] {
+        group.change_file(|text| text.replace(&of(1), &format!("client = \"{root}/{place}\"")));
+        refused(&mut group, 1, 64, "is no socket, and is left as it is: give m1 another `client`");
+        assert!(kept.metadata().unwrap().len() > 0);
+        group.change_file(|text| text.replace(&format!("client = \"{root}/{place}\""), &of(1)));
+    }
+
+    group = group.start_all();
+    group.append(b"before\n");
+    group.kill(3);
+    let own = std::fs::read_to_string(&group.config).unwrap();
+    group.change_file(|text| text.replace(&of(3), &of(2)));
+    refused(&mut group, 3, 4, "another process serves clients at");
+    std::fs::write(&group.config, own).unwrap();
+    assert_eq!(group.status()[1]["answers"], true, "{:?}", group.status());
+    // Its own, from before it was killed, is no obstacle.
+    group.start(3);
+    group.wait_even();
 }

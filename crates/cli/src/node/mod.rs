@@ -1,5 +1,6 @@
 //! `windlass node …`: one member of a group as a process, served to clients over a Unix socket.
 
+mod clients;
 pub(crate) mod config;
 pub(crate) mod fabric;
 mod serve;
@@ -20,7 +21,8 @@ use windlass::{Node, NodeCloseError, NodeEvent};
 use self::config::Config;
 use self::fabric::FabricArgs;
 use self::serve::Service;
-use crate::exit::{Failure, Status};
+use self::socket::BindError;
+use crate::exit::{Failure, Status, lack};
 use crate::words::{Worded, Words};
 
 /// How the process ends, as its `--help` prints it.
@@ -29,7 +31,7 @@ Exit status:
   0   ended well, by SIGTERM, SIGINT or a client: the log is flushed and marked clean
   2   damage: bytes of the member's log that were durable no longer hold
   3   refused: the folder is another member's or a lone log, or the folder above it is not there
-  4   the folder is in use by another process
+  4   the folder, or the socket for clients, is in use by another process
   5   the system failed: the medium, the network, the device; or the member has ended by itself
   64  the command line or the group's file is wrong
   130 or 143: a second SIGINT or SIGTERM ended it at once, like a crash
@@ -96,21 +98,20 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let node = Node::open_or_create(&member.folder, options)
         .map_err(|error| failure(&error, args, &member.folder, &words))?;
     let node = Arc::new(node);
-    let (listener, socket) =
-        socket::bind(&member.client).map_err(|error| Failure::io(member.client.display(), &error))?;
+    let (listener, socket) = socket::bind(&member.client).map_err(|error| socket_failure(&error, args))?;
     let (ends, ended) = channel();
     if args.exit_with_stdin {
         let ends = ends.clone();
-        std::thread::spawn(move || {
+        start("stdin", move || {
             // Whatever comes: only the end counts.
             let _ = std::io::stdin().lock().read_to_end(&mut Vec::new());
             let _ = ends.send(End::Orphaned);
-        });
+        })?;
     }
-    listen_for_the_end(&node, &ends);
-    listen_for_signals(&ends).map_err(|error| Failure::io("listening for signals", &error))?;
+    listen_for_the_end(&node, &ends)?;
+    listen_for_signals(&ends)?;
     let service = Service::new(&node, &member.folder, level, config.pass()?, words, logger.clone());
-    std::thread::spawn(move || service.listen(&listener, &ends));
+    start("listen", move || service.listen(&listener, &ends))?;
     info!(
         logger,
         "member {} is ready: control {}, clients {}",
@@ -151,23 +152,24 @@ fn check_parent(file: &Path, what: &str) -> Result<(), Failure> {
 }
 
 /// A member that can't go on ends, and its process with it, so that whoever watches over it can start it again.
-fn listen_for_the_end(node: &Node, ends: &Sender<End>) {
+fn listen_for_the_end(node: &Node, ends: &Sender<End>) -> Result<(), Failure> {
     let (mut events, ends) = (node.events(), ends.clone());
-    std::thread::spawn(move || {
+    start("events", move || {
         while let Some(event) = events.next_blocking(None) {
             if matches!(event, NodeEvent::Ended) {
                 let _ = ends.send(End::Gone);
                 return;
             }
         }
-    });
+    })
 }
 
 /// From now on the first SIGTERM or SIGINT asks for a clean end, and the second one ends the process at once.
-fn listen_for_signals(ends: &Sender<End>) -> std::io::Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+fn listen_for_signals(ends: &Sender<End>) -> Result<(), Failure> {
+    let mut signals =
+        Signals::new([SIGINT, SIGTERM]).map_err(|error| missing("listening for signals", &error))?;
     let ends = ends.clone();
-    std::thread::spawn(move || {
+    start("signals", move || {
         let mut is_asked = false;
         for signal in signals.forever() {
             if is_asked {
@@ -177,8 +179,34 @@ fn listen_for_signals(ends: &Sender<End>) -> std::io::Result<()> {
             is_asked = true;
             let _ = ends.send(End::Signal(signal));
         }
-    });
-    Ok(())
+    })
+}
+
+/// A thread that nobody waits for.
+fn start(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
+    let thread = std::thread::Builder::new().name(format!("windlass-{name}"));
+    thread.spawn(body).map(drop).map_err(|error| missing("starting a thread", &error))
+}
+
+/// What the system does not give, with what to raise.
+fn missing(what: &str, error: &std::io::Error) -> Failure {
+    Failure::new(Status::System, format_args!("{what}: {error}{}", lack(error)))
+}
+
+/// Why the member's socket was not made.
+fn socket_failure(error: &BindError, args: &Args) -> Failure {
+    let status = match error {
+        BindError::Served { .. } => Status::InUse,
+        BindError::NoSocket { .. } => Status::Usage,
+        BindError::System { .. } => Status::System,
+    };
+    let hint = format_args!("give m{} another `client` in {}", args.member, args.config.display());
+    match error {
+        BindError::Served { .. } | BindError::NoSocket { .. } => {
+            Failure::new(status, format_args!("{error}: {hint}"))
+        }
+        BindError::System { source, .. } => Failure::new(status, format_args!("{error}{}", lack(source))),
+    }
 }
 
 /// Ends the member well.
@@ -277,9 +305,21 @@ fn failure(error: &windlass::NodeError, args: &Args, folder: &Path, words: &Word
             format!("; start m{number} where this address is, or change `control` in {file}")
         }
     } else {
-        String::new()
+        lacking(error).to_owned()
     };
     Failure::new(status, format_args!("{}{hint}", words.put(error)))
+}
+
+/// What to raise where the system has not given what the member needs, which the error itself may not say.
+fn lacking(error: &windlass::NodeError) -> &'static str {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<std::io::Error>() {
+            return lack(error);
+        }
+        cause = error.source();
+    }
+    ""
 }
 
 /// Log lines on standard error, each written at once: a killed process loses none. One that can't be written, to a full disk or a pipe that nobody reads any

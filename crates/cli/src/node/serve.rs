@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, sync_channel};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Resource, getrlimit};
 use slog::{Logger, warn};
 use windlass::control::Exclusion;
 use windlass::engine::{Change, ChangeError, Event, Standing as Part};
@@ -16,10 +17,12 @@ use windlass::{
 };
 
 use super::End;
+use super::clients::{Clients, Crowded, Place, Seldom};
 use crate::client::{
     self, NotChanged, PAYLOAD_BYTES_MAX, Pass, Refusal, Reply, Request, Standing, Windows, read_frame,
     write_all,
 };
+use crate::exit::lack;
 use crate::log::errors::FIRST;
 use crate::view::View;
 use crate::words::{WAY_OUT, Words};
@@ -33,6 +36,8 @@ const ADMISSION_PATIENCE: Duration = Duration::from_secs(10);
 /// Why a word that accepts a loss is not for a member whose folder is new, or was emptied.
 const NOTHING_LEFT: &str = "this member's log is empty: its folder is new, or was emptied, and there is nothing that it could lead with. A new group begins once all of its \
      members are reached; in any other, give the word to a member that has a log (`windlass group status` shows where each ends), and have this one replaced";
+/// How long nobody is taken where the system has no descriptor or no thread to give.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long a handover may take to begin.
 const HANDOVER_PATIENCE: Duration = Duration::from_secs(5);
 /// Encoded answers are written once there are so many bytes of them.
@@ -52,11 +57,12 @@ pub(super) struct Service {
     pass: Pass,
     words: Words,
     logger: Logger,
+    refusals: Arc<Seldom>,
 }
 
 /// A client that asked for the end, and waits for it.
 pub(super) struct Asked {
-    answer: UnixStream,
+    answer: Arc<UnixStream>,
 }
 
 /// What the answering thread does next.
@@ -72,7 +78,7 @@ enum Next {
 
 impl Asked {
     /// Tells the client how the member has ended.
-    pub(super) fn tell(mut self, closed: &Result<(), NodeCloseError>) {
+    pub(super) fn tell(self, closed: &Result<(), NodeCloseError>) {
         let reply = match closed {
             Ok(()) => Reply::Closed,
             Err(error) => Reply::Failed { why: error.to_string() },
@@ -80,7 +86,7 @@ impl Asked {
         let mut encoded = Vec::new();
         reply.encode(&mut encoded);
         // The client may be gone: nobody to tell.
-        let _ = write_all(&mut self.answer, &mut encoded);
+        let _ = write_all(&mut &*self.answer, &mut encoded);
     }
 }
 
@@ -93,53 +99,99 @@ impl Service {
         words: Words,
         logger: Logger,
     ) -> Service {
-        Service { node: Arc::downgrade(node), folder: folder.to_path_buf(), level, pass, words, logger }
+        Service {
+            node: Arc::downgrade(node),
+            folder: folder.to_path_buf(),
+            level,
+            pass,
+            words,
+            logger,
+            refusals: Arc::default(),
+        }
     }
 
-    /// Takes clients for as long as the process lives.
+    /// Takes clients for as long as the process lives. What the system does not give, a descriptor or a thread, is said seldom and tried again.
     pub(super) fn listen(&self, listener: &UnixListener, ends: &Sender<End>) {
+        let clients = Clients::new(getrlimit(Resource::Nofile).current);
+        let lacking = Seldom::default();
         for stream in listener.incoming() {
-            match stream {
-                Ok(stream) => {
-                    let (service, ends) = (self.clone(), ends.clone());
-                    std::thread::spawn(move || service.serve(&stream, &ends));
-                }
-                Err(error) => warn!(self.logger, "a client was not taken"; "cause" => %error),
+            let error = match stream {
+                Ok(stream) => match self.start(Arc::new(stream), &clients, ends) {
+                    Ok(()) => continue,
+                    Err(error) => error,
+                },
+                Err(error) => error,
+            };
+            if let Some(unsaid) = lacking.take(Instant::now()) {
+                let hint = lack(&error);
+                warn!(self.logger, "a client was not taken{}", hint; "cause" => %error, "unsaid_before" => unsaid);
             }
+            // Else whoever waits to be taken is met again at once, and again.
+            std::thread::sleep(ACCEPT_PAUSE);
+        }
+    }
+
+    /// Serves one client on a thread of its own, or tells it why it is not served.
+    fn start(
+        &self,
+        stream: Arc<UnixStream>,
+        clients: &Arc<Clients>,
+        ends: &Sender<End>,
+    ) -> std::io::Result<()> {
+        let mut place = match clients.take(&stream) {
+            Ok(place) => place,
+            Err(crowded) => {
+                self.refuse(&stream, &crowded);
+                return Ok(());
+            }
+        };
+        let (service, ends, to) = (self.clone(), ends.clone(), Arc::clone(&stream));
+        let serving = thread("client").spawn(move || service.serve(&stream, &mut place, &ends));
+        serving.map(drop).inspect_err(|error| turn_away(&to, &no_thread(error)))
+    }
+
+    fn refuse(&self, stream: &UnixStream, crowded: &Crowded) {
+        turn_away(stream, crowded);
+        if let Some(unsaid) = self.refusals.take(Instant::now()) {
+            warn!(self.logger, "a client was refused"; "cause" => %crowded, "unsaid_before" => unsaid);
         }
     }
 
     /// Serves one client until it leaves.
-    fn serve(&self, stream: &UnixStream, ends: &Sender<End>) {
-        match client::admit(stream, &self.pass, ADMISSION_PATIENCE) {
-            Ok(None) => {}
+    fn serve(&self, stream: &Arc<UnixStream>, place: &mut Place, ends: &Sender<End>) {
+        let refused = match client::admit(stream, &self.pass, ADMISSION_PATIENCE) {
+            Ok(None) => None,
             Ok(Some(Refusal::Left)) => return,
             Ok(Some(Refusal::NoProof)) => {
-                return warn!(
-                    self.logger,
-                    "a client sent something else than its proof; its connection is closed"
-                );
+                Some(String::from("it sent something else than its proof; its connection is closed"))
             }
-            Ok(Some(Refusal::Stranger(why))) => {
-                return warn!(self.logger, "a client of another group was refused"; "cause" => why);
+            Ok(Some(Refusal::Stranger(why))) => Some(why),
+            Err(error) => Some(error.to_string()),
+        };
+        if let Some(why) = refused {
+            if let Some(unsaid) = self.refusals.take(Instant::now()) {
+                warn!(self.logger, "a client was refused"; "cause" => why, "unsaid_before" => unsaid);
             }
-            Err(error) => return warn!(self.logger, "a client was not taken"; "cause" => %error),
+            return;
         }
+        place.prove();
         let (next, answers) = sync_channel(PIPELINE);
-        let (Ok(from), Ok(to)) = (stream.try_clone(), stream.try_clone()) else { return };
-        let service = self.clone();
-        let answering = std::thread::spawn(move || service.answer(to, &answers));
-        let asked = self.take(from, &next);
+        let (service, to) = (self.clone(), Arc::clone(stream));
+        let answering = match thread("answers").spawn(move || service.answer(&to, &answers)) {
+            Ok(answering) => answering,
+            Err(error) => return turn_away(stream, &no_thread(&error)),
+        };
+        let asked = self.take(stream, &next);
         drop(next);
         // Everything that was asked before is answered first.
         let _ = answering.join();
-        if let (true, Ok(answer)) = (asked, stream.try_clone()) {
-            let _ = ends.send(End::Asked(Asked { answer }));
+        if asked {
+            let _ = ends.send(End::Asked(Asked { answer: Arc::clone(stream) }));
         }
     }
 
     /// Reads requests and appends. `true` if the client asked for the member's end.
-    fn take(&self, from: UnixStream, next: &SyncSender<Next>) -> bool {
+    fn take(&self, from: &UnixStream, next: &SyncSender<Next>) -> bool {
         let mut from = BufReader::with_capacity(1 << 16, from);
         let (mut frame, mut log) = (Vec::new(), None);
         // What was sent behind a refused append must not be appended in its stead: this connection appends no more.
@@ -252,17 +304,17 @@ impl Service {
     }
 
     /// Answers in order, several in one write where they are there already.
-    fn answer(&self, mut to: UnixStream, answers: &Receiver<Next>) {
+    fn answer(&self, to: &UnixStream, answers: &Receiver<Next>) {
         let mut encoded = Vec::new();
         while let Ok(first) = answers.recv() {
             let mut work = Some(first);
             while let Some(next) = work {
-                if self.work_off(next, &mut encoded, &mut to).is_err() {
+                if self.work_off(next, &mut encoded, to).is_err() {
                     return;
                 }
                 work = (encoded.len() < WRITE_BYTES).then(|| answers.try_recv().ok()).flatten();
             }
-            if write_all(&mut to, &mut encoded).is_err() {
+            if write_all(&mut { to }, &mut encoded).is_err() {
                 // The client is gone; what it appended takes its course.
                 return;
             }
@@ -270,7 +322,7 @@ impl Service {
     }
 
     /// Encodes the answer, or answers; a long one is written as it goes.
-    fn work_off(&self, next: Next, encoded: &mut Vec<u8>, to: &mut UnixStream) -> std::io::Result<()> {
+    fn work_off(&self, next: Next, encoded: &mut Vec<u8>, to: &UnixStream) -> std::io::Result<()> {
         match next {
             Next::Answer(reply) => reply.encode(encoded),
             Next::Commit { log, sequence, appended } => {
@@ -367,7 +419,7 @@ impl Service {
         from: Lsn,
         to: Lsn,
         encoded: &mut Vec<u8>,
-        stream: &mut UnixStream,
+        mut stream: &UnixStream,
     ) -> std::io::Result<Option<Reply>> {
         let Some(node) = self.node.upgrade() else { return Ok(None) };
         let failed = |error: &dyn std::fmt::Display| Ok(Some(Reply::Failed { why: error.to_string() }));
@@ -401,7 +453,7 @@ impl Service {
                     let (start, end) = (record.lsn.0, record.end.0);
                     Reply::Record { start, end, payload: record.payload.to_vec() }.encode(encoded);
                     if encoded.len() >= WRITE_BYTES {
-                        write_all(stream, encoded)?;
+                        write_all(&mut stream, encoded)?;
                     }
                 }
                 Ok(_) => return Ok(Some(Reply::ReadEnd)),
@@ -516,6 +568,22 @@ fn answer(
             return Some(reply);
         }
     }
+}
+
+fn thread(what: &str) -> std::thread::Builder {
+    std::thread::Builder::new().name(format!("windlass-{what}"))
+}
+
+/// Tells a client that it is not served.
+fn turn_away(mut stream: &UnixStream, why: &dyn std::fmt::Display) {
+    let mut encoded = Vec::new();
+    Reply::Failed { why: why.to_string() }.encode(&mut encoded);
+    // It may have left, and a few bytes find room at once.
+    let _ = write_all(&mut stream, &mut encoded);
+}
+
+fn no_thread(error: &std::io::Error) -> String {
+    format!("no thread to serve this client: {error}{}", lack(error))
 }
 
 fn gone() -> Reply {
