@@ -228,7 +228,16 @@ fn a_device_is_tried() {
     println!("{}", told.text);
     well_formed(&told);
     assert_eq!(told.level("open"), "ok");
-    assert_eq!(told.finding("windows")["values"]["windows"], true);
+    let windows = &told.finding("windows")["values"];
+    assert_eq!(windows["windows"], true);
+    let types = windows["types"].as_array().unwrap();
+    assert!(types.iter().any(|name| name == "2A" || name == "2B"), "{windows}");
+    assert!(windows["windows_max"].as_u64().unwrap() > 0, "{windows}");
+    let operations = told.finding("on_demand")["values"]["operations"].as_array().unwrap();
+    for operation in ["write", "read"] {
+        assert!(operations.iter().any(|name| name == operation), "{operation}: {operations:?}");
+    }
+    assert!(told.finding("open")["seen"].as_str().unwrap().contains("traffic class 0"));
     let mode = told.finding("registration")["values"]["mode"].as_str().unwrap();
     assert!(["odp", "odp-page", "staged"].contains(&mode), "a disk's file is not pinned: {mode}");
     assert_eq!(told.level("memlock"), "ok", "the guest has no limit");

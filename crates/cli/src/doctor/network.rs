@@ -57,7 +57,7 @@ fn of_interface(tree: &Tree, interface: &str) -> Vec<Finding> {
         }
         Some(Pfc { enabled: 0, .. }) => {
             let means = "RDMA traffic may lose packets where a switch is full, and each loss is a wait. With congestion marks alone that is rare; \
-                         to have flow control, enable one priority here and at each switch, and send in it (VerbsOptions: path.traffic_class)";
+                         to have flow control, enable one priority here and at each switch, and send in it (--traffic-class)";
             let run = format!("dcb pfc set dev {interface} prio-pfc 3:on");
             let found = finding("pfc", Level::Note, "priority flow control is off".into(), means).run(run);
             findings.push(found.value("priorities", Vec::<u8>::new()));
@@ -66,7 +66,7 @@ fn of_interface(tree: &Tree, interface: &str) -> Vec<Finding> {
             let list = priorities(enabled);
             let seen = format!("priority flow control for {list:?}; pauses sent {sent}, received {received}");
             let means = "traffic of these priorities is not dropped where a switch is full, if each hop has the same. windlass sends in the class that \
-                         its path options name: by default none, which is priority 0";
+                         --traffic-class names: by default none, which is priority 0";
             let level = if enabled & 1 == 0 { Level::Note } else { Level::Ok };
             let found = finding("pfc", level, seen, means);
             findings.push(found.value("priorities", list).value("sent", sent).value("received", received));
@@ -96,9 +96,9 @@ fn of_interface(tree: &Tree, interface: &str) -> Vec<Finding> {
     }
     if let Some(trust) = tree.text(&format!("sys/class/net/{interface}/qos/trust")) {
         let means = if trust == "dscp" {
-            "the class of a packet is that of its IP header: path.traffic_class chooses it, also behind routers"
+            "the class of a packet is that of its IP header: --traffic-class chooses it, also behind routers"
         } else {
-            "the class of a packet is that of its VLAN tag; without one it is priority 0, whatever path.traffic_class says"
+            "the class of a packet is that of its VLAN tag; without one it is priority 0, whatever --traffic-class says"
         };
         let found =
             finding("trust", Level::Note, format!("trusts {trust}"), means).value("trust", trust.as_str());

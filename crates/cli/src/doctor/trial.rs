@@ -48,6 +48,21 @@ pub(super) fn look(asked: &Asked, folder: Option<&Path>, devices: &[Found]) -> V
             .value("message_bytes_max", can.message_bytes_max)
             .value("reads_in_flight_max", can.reads_in_flight_max),
         );
+        let offers = fabric.offers();
+        let names = |names: &[&str]| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        findings.push(
+            finding(
+                "on_demand",
+                if offers.on_demand.is_empty() { Level::Note } else { Level::Ok },
+                format!("on-demand paging by the device's word: {}", names(&offers.on_demand)),
+                if offers.on_demand.is_empty() {
+                    "it can't take mapped files in as it needs them: segments are written through a pinned image, which the driver or another card changes"
+                } else {
+                    "the operations for which it takes mapped files in as it needs them; where they land is tried below"
+                },
+            )
+            .value("operations", offers.on_demand.clone()),
+        );
         findings.push(match (can.windows, fabric.windows_hold()) {
             (false, _) => finding(
                 "windows",
@@ -69,7 +84,9 @@ pub(super) fn look(asked: &Asked, folder: Option<&Path>, devices: &[Found]) -> V
             ),
         }
         .value("windows", can.windows)
-        .value("ends_hold", fabric.windows_hold()));
+        .value("ends_hold", fabric.windows_hold())
+        .value("types", offers.window_types)
+        .value("windows_max", offers.windows_max));
         let report = fabric.registration();
         let (level, means) = match report.mode {
             _ if folder.is_none() => {

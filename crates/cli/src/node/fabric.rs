@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 use std::path::PathBuf;
+#[cfg(feature = "verbs")]
+use std::time::Duration;
 
 use clap::ValueEnum;
 use windlass::{NodeOptions, PumpMode};
@@ -29,6 +31,22 @@ pub(crate) struct FabricArgs {
     /// Leave memory windows alone, as on a device that has none
     #[arg(long)]
     no_windows: bool,
+    /// The traffic class of the device's packets, 0 to 255: what the network's lossless class wants, its DSCP times four. Default: 0
+    #[arg(long, value_name = "N")]
+    traffic_class: Option<u8>,
+    /// The service level of the device's packets: the priority on InfiniBand and, without a traffic class, on Ethernet. Default: 0
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=15))]
+    service_level: Option<u8>,
+    /// The longest packets that the device sends: 256, 512, 1024, 2048 or 4096 bytes. Default: what both ends' interfaces carry
+    #[arg(long, value_name = "BYTES")]
+    path_mtu: Option<u32>,
+    /// How long the device waits for an acknowledgement before it sends a packet again; rounded up to its steps, of which each is twice the one
+    /// before. Default: 67
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=8_000_000))]
+    ack_timeout_ms: Option<u64>,
+    /// How often the device sends a packet again before it gives the peer up. Default: 6
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=6))]
+    retries: Option<u8>,
     /// How the member's main thread waits
     #[arg(long, value_enum, default_value_t = WaitName::Adaptive, value_name = "HOW")]
     wait: WaitName,
@@ -91,6 +109,11 @@ impl FabricArgs {
             ("--staging-folder", path),
             ("--wait", Some(name(self.wait))),
             ("--processor", self.processor.map(|processor| processor.to_string())),
+            ("--traffic-class", self.traffic_class.map(|class| class.to_string())),
+            ("--service-level", self.service_level.map(|level| level.to_string())),
+            ("--path-mtu", self.path_mtu.map(|bytes| bytes.to_string())),
+            ("--ack-timeout-ms", self.ack_timeout_ms.map(|ms| ms.to_string())),
+            ("--retries", self.retries.map(|retries| retries.to_string())),
         ];
         let given = pairs.into_iter().filter_map(|(option, value)| Some([option.to_owned(), value?]));
         let flag = self.no_windows.then(|| String::from("--no-windows"));
@@ -142,7 +165,7 @@ impl FabricArgs {
 
     #[cfg(feature = "verbs")]
     fn verbs(&self, options: NodeOptions, address: Option<IpAddr>) -> Result<NodeOptions, Failure> {
-        use windlass::verbs::{DeviceChoice, Registration, VerbsOptions};
+        use windlass::verbs::{DeviceChoice, PathOptions, Registration, VerbsOptions};
         let device = DeviceChoice { device: self.device.clone(), address };
         let registration = self.registration.map(|registration| match registration {
             RegistrationName::Odp => Registration::Odp,
@@ -150,7 +173,16 @@ impl FabricArgs {
             RegistrationName::Pinned => Registration::Pinned,
             RegistrationName::Staged => Registration::Staged,
         });
-        let verbs = VerbsOptions { device, registration, ..VerbsOptions::default() };
+        let usual = PathOptions::default();
+        let path = PathOptions {
+            traffic_class: self.traffic_class.unwrap_or(usual.traffic_class),
+            service_level: self.service_level.unwrap_or(usual.service_level),
+            mtu_bytes_max: self.path_mtu.unwrap_or(usual.mtu_bytes_max),
+            ack_timeout: self.ack_timeout_ms.map_or(usual.ack_timeout, Duration::from_millis),
+            retries: self.retries.unwrap_or(usual.retries),
+            ..usual
+        };
+        let verbs = VerbsOptions { device, registration, path, ..VerbsOptions::default() };
         Ok(options.fabric(windlass::FabricChoice::Verbs(Box::new(verbs))))
     }
 
@@ -178,10 +210,12 @@ mod tests {
     fn what_is_handed_on_to_a_member_is_what_was_given_with_its_number() {
         use clap::Parser as _;
         let given = "x --fabric verbs --device rxe{} --device-address 10.0.0.{} --registration odp-page \
-                     --staging-folder /tmp --wait busy --processor 1 --no-windows";
+                     --staging-folder /tmp --wait busy --processor 1 --traffic-class 104 --service-level 3 --path-mtu 1024 \
+                     --ack-timeout-ms 134 --retries 5 --no-windows";
         let handed = Words::parse_from(given.split_whitespace()).fabric.words(3);
         let want = "--fabric verbs --device rxe3 --device-address 10.0.0.3 --registration odp-page \
-                    --staging-folder /tmp --wait busy --processor 1 --no-windows";
+                    --staging-folder /tmp --wait busy --processor 1 --traffic-class 104 --service-level 3 --path-mtu 1024 \
+                    --ack-timeout-ms 134 --retries 5 --no-windows";
         assert_eq!(handed.join(" "), want.split_whitespace().collect::<Vec<_>>().join(" "));
         let again =
             Words::parse_from(std::iter::once(String::from("x")).chain(handed.clone())).fabric.words(9);
