@@ -201,6 +201,9 @@ pub(crate) struct Standing {
     pub(crate) checkpoint_from: Option<u64>,
     /// What it counted of its windows since its process began.
     pub(crate) windows: Windows,
+    /// What its batches cost since its process began.
+    #[serde(default)]
+    pub(crate) batches: Batches,
     /// Completions that it has thrown away since its process began, where it was told to (feature `faults`).
     #[serde(default, skip_serializing_if = "LostCompletions::is_none")]
     pub(crate) completions_lost: LostCompletions,
@@ -228,6 +231,21 @@ pub(crate) struct Windows {
     pub(crate) allocated: u64,
     /// How many were given up because their keys would have repeated.
     pub(crate) used_up: u64,
+}
+
+/// What the batches cost that a member sent to its backups as primary.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Batches {
+    /// How many, one for each backup.
+    pub(crate) sent: u64,
+    /// Doorbells that were rung for them.
+    pub(crate) doorbells: u64,
+    /// Requests that they were made of.
+    pub(crate) requests: u64,
+    /// Those of them that asked for a completion.
+    pub(crate) signalled: u64,
+    /// Bytes that the processor copied to post them, beyond the one copy into the log.
+    pub(crate) copied_bytes: u64,
 }
 
 impl Standing {
@@ -697,6 +715,7 @@ mod tests {
             stopped: Some("asked".into()),
             checkpoint_from: Some(8008),
             windows: Windows { binds: 600, allocated: 4, used_up: 2 },
+            batches: Batches { sent: 9, doorbells: 9, requests: 20, signalled: 8, copied_bytes: 936 },
             completions_lost: LostCompletions { requests: 5, receives: 0 },
         };
         let replies = [

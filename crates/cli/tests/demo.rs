@@ -35,6 +35,11 @@ fn two_killed_primaries_lose_nothing_at_level_durable() {
     let takeovers = report["takeovers"].as_array().unwrap();
     let killed = takeovers.iter().filter(|takeover| takeover["killed"] == true);
     assert_eq!(killed.count(), 2, "{report}");
+    // Of the processes that ran last, each batch to a backup one doorbell and one completion at most.
+    let members = report["batches"].as_array().unwrap();
+    let sum = |of: &str| members.iter().map(|member| member[of].as_u64().unwrap()).sum::<u64>();
+    let (sent, doorbells, signalled) = (sum("sent"), sum("doorbells"), sum("signalled"));
+    assert!(members.len() == 3 && 0 < doorbells && doorbells <= sent && signalled <= doorbells, "{report}");
     for takeover in takeovers {
         assert!(takeover["kill_to_commit_ms"].as_f64().unwrap() > 0.0, "{report}");
         assert_eq!(takeover["suspicion_ms"], 400);
@@ -87,6 +92,13 @@ fn without_windows_frozen_primaries_commit_nothing_more_either() {
         assert_eq!(member["member"], number, "{report}");
         assert_eq!((&member["binds"], &member["allocated"]), (&Value::from(0), &Value::from(0)), "{report}");
     }
+}
+
+/// Nobody waits for the end of keys that no window has.
+#[test]
+fn the_end_of_windows_is_not_waited_for_where_there_are_none() {
+    let out = windlass(&["demo", "--no-windows", "--used-up-windows", "1"]);
+    assert_eq!(out.status.code(), Some(64), "{}", String::from_utf8_lossy(&out.stderr));
 }
 
 #[test]

@@ -331,7 +331,7 @@ fn demos(context: &Context, arguments: &Arguments) -> Outcome {
     };
     let files = vec![Placed { from: program, to: "/guest/windlass".into() }];
     let plain = guest(arguments, files, demo::commands(arguments.takeovers, &arguments.only));
-    let limit = plain.limit.max(Duration::from_secs(demo::seconds(arguments.takeovers)));
+    let limit = plain.limit.max(Duration::from_secs(demo::seconds(arguments.takeovers, &arguments.only)));
     let disk_mib = plain.disk_mib.max(DEMO_DISK_MIB);
     let came = match boot(context, Guest { hosts: 3, disk_mib, limit, ..plain }) {
         Ok(came) => came,

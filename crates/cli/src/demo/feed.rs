@@ -9,12 +9,27 @@ use super::input::{Input, sequence_of};
 use super::ledger::{Defect, Ledger};
 use super::report::{Progress, Takeover};
 use super::strike::{Fault, Faults, Struck};
-use crate::client::{Reply, Request};
+use crate::client::{Reply, Request, Windows};
 use crate::exit::{Failure, Status};
 use crate::session::{Sent, Session};
 
 /// How long a takeover, a rejoin or the last acknowledgements may take before the demo fails.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long windows may take to come to the end of their keys, where that is waited for.
+const USED_UP_PATIENCE: Duration = Duration::from_secs(3600);
+/// How often the members are asked how far their windows are.
+const USED_UP_LOOK: Duration = Duration::from_millis(500);
+
+/// How long the client goes on.
+pub(super) struct Until {
+    /// At least so long.
+    pub(super) length: Duration,
+    /// Until the primary was struck so often, evenly spread over that time.
+    pub(super) strikes: u32,
+    /// So many windows have come to the end of their keys before the last strike, and before the end.
+    pub(super) used_up: u64,
+}
 
 /// Why the connection to the primary ended.
 pub(super) struct Loss {
@@ -74,9 +89,11 @@ impl<'a> Feed<'a> {
         Ok(feed)
     }
 
-    /// Feeds for this long and strikes the primary this many times, evenly spread. Goes on past the time until the last victim is back.
-    pub(super) fn run(&mut self, length: Duration, strikes: u32) -> Result<Duration, Failure> {
+    /// Feeds for this long and strikes the primary this many times. Goes on past the time until the last victim is back.
+    pub(super) fn run(&mut self, until: &Until) -> Result<Duration, Failure> {
+        let Until { length, strikes, used_up } = *until;
         let start = Instant::now();
+        let mut keys = Keys { wanted: used_up, seen: 0, looked: start };
         self.progress.begin();
         if let Some(session) = &self.session {
             self.progress.leads(&self.cluster.name(session.member), &self.epoch);
@@ -85,7 +102,7 @@ impl<'a> Feed<'a> {
         loop {
             let now = Instant::now();
             let is_whole = self.unfinished.is_none() && self.struck.is_none();
-            if now - start >= length && done == strikes && is_whole {
+            if now - start >= length && done == strikes && is_whole && keys.are_used_up() {
                 break;
             }
             self.fill(now);
@@ -94,8 +111,12 @@ impl<'a> Feed<'a> {
             if self.unfinished.is_none() {
                 self.progress.tick(&self.epoch, self.ledger.acknowledged());
             }
+            if is_whole {
+                keys.look(self.cluster, now, start)?;
+            }
             let due = start + length * (done + 1) / (strikes + 1);
-            if done < strikes && now >= due && is_whole && self.strike()? {
+            let is_due = now >= due && (done + 1 < strikes || keys.are_used_up());
+            if done < strikes && is_due && is_whole && self.strike()? {
                 done += 1;
             }
         }
@@ -292,6 +313,43 @@ impl<'a> Feed<'a> {
             lines.display()
         );
         Failure::new(Status::System, message)
+    }
+}
+
+/// The windows whose end is waited for.
+struct Keys {
+    /// So many have to have come to the end of their keys.
+    wanted: u64,
+    /// So many had, when the members were last asked.
+    seen: u64,
+    looked: Instant,
+}
+
+impl Keys {
+    fn are_used_up(&self) -> bool {
+        self.seen >= self.wanted
+    }
+
+    /// Asks the members, now and then, as long as there is something to wait for.
+    fn look(&mut self, cluster: &Cluster, now: Instant, start: Instant) -> Result<(), Failure> {
+        if self.are_used_up() || now.saturating_duration_since(self.looked) < USED_UP_LOOK {
+            return Ok(());
+        }
+        self.looked = now;
+        let standings = (0..cluster.len()).filter_map(|member| cluster.standing(member));
+        let windows: Vec<Windows> = standings.map(|standing| standing.windows).collect();
+        self.seen = windows.iter().map(|of_one| of_one.used_up).sum();
+        if self.are_used_up() || now.saturating_duration_since(start) < USED_UP_PATIENCE {
+            return Ok(());
+        }
+        let message = format_args!(
+            "{} of {} windows have come to the end of their keys within {} s, in {} binds: shorter segments (--segment-bytes) bind more often",
+            self.seen,
+            self.wanted,
+            USED_UP_PATIENCE.as_secs(),
+            windows.iter().map(|of_one| of_one.binds).sum::<u64>()
+        );
+        Err(Failure::new(Status::System, message))
     }
 }
 

@@ -18,9 +18,9 @@ use clap::ValueEnum;
 
 use self::check::Checked;
 use self::cluster::{Cluster, Plan};
-use self::feed::Feed;
+use self::feed::{Feed, Until};
 use self::input::Input;
-use self::report::{MemberWindows, Progress, Report, Takeover};
+use self::report::{MemberBatches, MemberWindows, Progress, Report, Takeover};
 use self::strike::{Fault, Faults, Late};
 use crate::client::Standing;
 use crate::exit::{Failure, Status};
@@ -53,6 +53,10 @@ pub(crate) struct Args {
     /// How often to strike the primary
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(0..=100_000))]
     kills: u32,
+    /// Strike the last time, and end, only once so many of the windows that open members' memory to primaries have come to the end of their
+    /// keys and were replaced, summed over the processes that run
+    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = "no_windows")]
+    used_up_windows: u64,
     /// What is done to the primary
     #[arg(long, value_enum, default_value_t = Fault::Kill, value_name = "FAULT")]
     faults: Fault,
@@ -186,7 +190,12 @@ fn run_in(args: &Args, input: &Input, folder: &Path, run: &Path) -> Result<(), F
     let mut cluster = Cluster::start(folder, run, &plan)?;
     let mut feed = Feed::new(&mut cluster, input, &mut progress, usize::from(args.in_flight), faults)?;
     let start = feed.ledger.end;
-    let fed = feed.run(Duration::from_secs(args.seconds), args.kills)?;
+    let until = Until {
+        length: Duration::from_secs(args.seconds),
+        strikes: args.kills,
+        used_up: args.used_up_windows,
+    };
+    let fed = feed.run(&until)?;
     let Feed { ledger, latency_us, takeovers, .. } = feed;
 
     progress.say("sending is over; every member ends, and its log is read from its files");
@@ -212,6 +221,10 @@ fn run_in(args: &Args, input: &Input, folder: &Path, run: &Path) -> Result<(), F
         windows: last
             .iter()
             .map(|standing| MemberWindows { member: standing.by, windows: standing.windows })
+            .collect(),
+        batches: last
+            .iter()
+            .map(|standing| MemberBatches { member: standing.by, batches: standing.batches })
             .collect(),
         completions_lost: last.iter().map(|standing| standing.completions_lost).collect(),
         level: args.level.name().to_owned(),

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::check::Checked;
 use super::strike::{Fault, Late};
-use crate::client::{LostCompletions, Windows};
+use crate::client::{Batches, LostCompletions, Windows};
 
 /// A change of primary that the client lived through.
 #[derive(Clone, Debug, Serialize)]
@@ -48,6 +48,15 @@ pub(super) struct MemberWindows {
     pub(super) windows: Windows,
 }
 
+/// What the batches cost that a member sent as primary, since its process that ran last began.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct MemberBatches {
+    /// Its number.
+    pub(super) member: u8,
+    #[serde(flatten)]
+    pub(super) batches: Batches,
+}
+
 /// The result, as `--json` prints it.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Report {
@@ -70,6 +79,8 @@ pub(super) struct Report {
     pub(super) late: Late,
     /// Each member's, in their order.
     pub(super) windows: Vec<MemberWindows>,
+    /// The same of what their batches cost.
+    pub(super) batches: Vec<MemberBatches>,
     /// The same of the completions that it was told to throw away.
     #[serde(skip_serializing_if = "nothing_lost")]
     pub(super) completions_lost: Vec<LostCompletions>,
@@ -285,6 +296,20 @@ pub(super) fn table(report: &Report, members: &[(String, Checked)]) -> String {
             grouped(used_up)
         );
     }
+    let sum = |of: fn(&Batches) -> u64| report.batches.iter().map(|of_one| of(&of_one.batches)).sum::<u64>();
+    let sent = sum(|b| b.sent);
+    if sent > 0 {
+        let _ = writeln!(
+            out,
+            "  batches        {} to single backups by the processes that ran last: {} doorbells, {} requests, {} completions asked for;\n\
+             \x20                {} bytes copied for them beside the log's own copy",
+            grouped(sent),
+            grouped(sum(|b| b.doorbells)),
+            grouped(sum(|b| b.requests)),
+            grouped(sum(|b| b.signalled)),
+            grouped(sum(|b| b.copied_bytes))
+        );
+    }
     if !nothing_lost(&report.completions_lost) {
         let sum = |of: fn(&LostCompletions) -> u64| report.completions_lost.iter().map(of).sum::<u64>();
         let _ = writeln!(
@@ -393,6 +418,7 @@ mod tests {
             takeovers: vec![],
             late: Late::default(),
             windows: vec![MemberWindows { member: 1, windows: Windows::default() }],
+            batches: vec![MemberBatches { member: 1, batches: Batches::default() }],
             completions_lost: vec![LostCompletions::default()],
             level: String::from("durable"),
             members: 1,

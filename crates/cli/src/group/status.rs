@@ -249,7 +249,7 @@ fn judge(standing: &mut Standing, known: &View) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::{LostCompletions, Windows};
+    use crate::client::{Batches, LostCompletions, Windows};
     use crate::view::ViewMember;
 
     /// As the primary of a group knows it that m2 and m4 have left.
@@ -287,6 +287,7 @@ mod tests {
             stopped: None,
             checkpoint_from: None,
             windows: Windows::default(),
+            batches: Batches::default(),
             completions_lost: LostCompletions::default(),
         }
     }

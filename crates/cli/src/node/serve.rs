@@ -19,8 +19,8 @@ use windlass::{
 use super::End;
 use super::clients::{Clients, Crowded, Place, Seldom};
 use crate::client::{
-    self, NotChanged, PAYLOAD_BYTES_MAX, Pass, Refusal, Reply, Request, Standing, Windows, read_frame,
-    write_all,
+    self, Batches, NotChanged, PAYLOAD_BYTES_MAX, Pass, Refusal, Reply, Request, Standing, Windows,
+    read_frame, write_all,
 };
 use crate::exit::lack;
 use crate::log::errors::FIRST;
@@ -292,6 +292,13 @@ impl Service {
                 binds: group.window_binds,
                 allocated: group.windows_allocated,
                 used_up: group.windows_used_up,
+            },
+            batches: Batches {
+                sent: group.batches,
+                doorbells: group.batch_doorbells,
+                requests: group.batch_requests,
+                signalled: group.batch_signalled,
+                copied_bytes: group.batch_copied_bytes,
             },
             #[cfg(feature = "faults")]
             completions_lost: client::LostCompletions {
