@@ -345,6 +345,8 @@ pub enum Event {
         /// nobody can tell where.
         lost: LsnRange,
     },
+    /// An operator has members that lost their memory count ([`crate::Input::AcceptMemoryLoss`]): this one campaigns.
+    MemoryLossAccepted,
     /// An operator's word was not taken.
     LossNotAccepted {
         /// Why.
@@ -461,7 +463,7 @@ pub enum Refusal {
     },
 }
 
-/// Why an operator's word to lead with what is left is not taken.
+/// Why an operator's word is not taken: to lead with what is left, or that lost memory counts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 pub enum LossError {
     /// This engine has stopped: it leads nothing any more.
@@ -470,6 +472,16 @@ pub enum LossError {
     /// Somebody leads, or this member follows: nothing has to be given up.
     #[error("a primary leads: nothing is lost, and what a member lacks it gets from there")]
     Led,
+    /// Of a word for lost memory: this member lacks what it may have acknowledged, which that word does not give up.
+    #[error(
+        "this member has lost what it may have acknowledged {}, which a word for lost memory does not give up: give it at a member that lacks nothing, or accept the loss here (`windlass group accept-loss`)", Lost(*from, *mark)
+    )]
+    Damaged {
+        /// Where its log ends.
+        from: Lsn,
+        /// What it may have acknowledged ends here; `u64::MAX`: nobody can tell where.
+        mark: Lsn,
+    },
     /// This process has published as durable what its log has lost since.
     #[error(
         "this process has shown its readers what its log has lost since: restart the member, then ask again"
@@ -540,6 +552,28 @@ pub enum Undecided {
         /// Its takeover quorum.
         needed: usize,
     },
+    /// An operator's word is held, and too few voters answer that they hear no primary. It is tried again.
+    #[error(
+        "an operator's word waits for more members: {granted} voters of configuration {number} say that they hear no primary, and {needed} must"
+    )]
+    TooFewVotes {
+        /// The number of the newest configuration here.
+        number: u64,
+        /// How many of its voters say so, this member among them.
+        granted: usize,
+        /// As many as it takes to lead and to commit.
+        needed: usize,
+    },
+    /// An operator's word was given at a member that has no vote in the best log. The word has lapsed.
+    #[error(
+        "the best log has configuration {number}, in which this member has no vote: give the word at {member} instead"
+    )]
+    NoVote {
+        /// The configuration's number.
+        number: u64,
+        /// Who votes in it, and has the best log if that one does.
+        member: MemberId,
+    },
     /// An operator has accepted a loss, and a configuration's record is in what was lost: its voters may lead without this member.
     #[error(
         "{member} has lost the record of configuration {number}, which ends at LSN {end}, and {missing}, which votes in it, has not answered: two parts of the group could lead at once. Start {missing}; if it is gone for good, restore a folder that has the record from a copy, or salvage the log and found a new group"
@@ -554,10 +588,10 @@ pub enum Undecided {
         /// A voter of it that has not answered.
         missing: MemberId,
     },
-    /// An operator has accepted a loss at a member whose log ends below what the best log has released: it would need a checkpoint of a primary. The word
+    /// An operator's word was given at a member whose log ends below what the best log has released: it would need a checkpoint of a primary. The word
     /// has lapsed.
     #[error(
-        "the best log is {member}'s, which has released all below LSN {trimmed}, beyond the end of this member's: accept the loss at {member} instead (`windlass group accept-loss`)"
+        "the best log is {member}'s, which has released all below LSN {trimmed}, beyond the end of this member's: give the word at {member} instead (`windlass group accept-loss`, or `Node::accept_memory_loss` where only memory was lost)"
     )]
     Released {
         /// Whose log is the best.

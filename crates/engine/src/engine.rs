@@ -203,9 +203,9 @@ impl Engine {
         if self.stopped.is_none() {
             self.dispatch(input);
             self.pump();
-        } else if matches!(input, Input::AcceptLoss) {
+        } else if matches!(input, Input::AcceptLoss | Input::AcceptMemoryLoss) {
             // An operator waits for the answer.
-            self.accept_loss();
+            self.dispatch(input);
         }
     }
 
@@ -376,10 +376,7 @@ impl Engine {
             }
             Input::Handover { to } => self.hand_over(to),
             Input::Resign { reason } => self.step_down(reason),
-            Input::AcceptMemoryLoss => {
-                self.accepted = self.accepted.max(Accepted::Memory);
-                self.candidacy_flushed();
-            }
+            Input::AcceptMemoryLoss => self.accept_memory_loss(),
             Input::AcceptLoss => self.accept_loss(),
         }
     }

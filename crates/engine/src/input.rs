@@ -236,11 +236,13 @@ pub enum Input {
         /// Why.
         reason: StopReason,
     },
-    /// An operator's word that the members which lost memory may count for this candidate's choice. Acknowledged
-    /// appends at level `Replicated` may be lost by it.
+    /// An operator's word that the members which lost memory may count when this one chooses a log: it campaigns at once. **Appends that were
+    /// acknowledged at level `Replicated` alone may be lost by it.** Holds until somebody leads or this process ends. Answered by
+    /// [`crate::Event::MemoryLossAccepted`] or [`crate::Event::LossNotAccepted`]; what it waits for then is told by [`crate::Event::Undecided`].
     AcceptMemoryLoss,
     /// An operator's word that this member may lead with what is left: from the best log among a takeover quorum that answers, though some of them may have
     /// acknowledged more. What this member itself lacks by damage it gives up. **Acknowledged appends may be lost by it**, at any level. Holds
-    /// until somebody leads, more is found damaged here, or this process ends. Answered by [`crate::Event::LossAccepted`] or [`crate::Event::LossNotAccepted`].
+    /// until somebody leads, more is found damaged here, or this process ends. Answered by [`crate::Event::LossAccepted`] or [`crate::Event::LossNotAccepted`]; what it
+    /// waits for then is told by [`crate::Event::Undecided`].
     AcceptLoss,
 }

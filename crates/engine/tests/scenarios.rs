@@ -115,6 +115,7 @@ scenarios! {
     large_batches_end_on_record_ends
     membership_a_configuration_of_a_fetch_that_failed_counts_for_nothing_r20
     membership_a_member_that_has_left_is_told_by_number
+    membership_who_leads_learns_that_its_configuration_is_committed_r20
     membership_who_has_left_follows_one_that_does_not_know_it_and_leads_nothing
     membership_who_never_was_a_member_is_told_that
     membership_one_founded_otherwise_never_was_a_member
@@ -162,6 +163,12 @@ scenarios! {
     r18_the_choice_waits_for_what_was_acknowledged
     r19_caught_up
     r19_memory_lost
+    r19_a_word_for_lost_memory_leads_over_the_configuration_that_is_committed_r20
+    r19_a_word_for_lost_memory_waits_for_enough_of_one_configuration_and_says_so_r20
+    r19_a_word_for_lost_memory_is_not_taken_while_a_primary_is_heard
+    r19_a_word_for_lost_memory_gives_up_no_damage_r18
+    r19_a_word_for_lost_memory_where_the_best_log_is_out_of_reach_names_its_member
+    r18_a_loss_accepted_where_the_best_log_has_no_vote_for_it_names_who_has_r20
     r19_memory_lost_all_answered
     r9_a_stuck_reservation_ends_the_tenure
     rejoin_of_a_deposed_primary

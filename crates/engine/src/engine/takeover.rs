@@ -93,7 +93,10 @@ impl Engine {
         let is_late = now >= candidacy.deadline;
         match candidacy.phase {
             Phase::Fetch { .. } if is_late => self.fetch_failed_now(),
-            Phase::PreVote { .. } | Phase::Fence if is_late => self.give_up(),
+            Phase::PreVote { .. } | Phase::Fence if is_late => {
+                self.tell_what_a_word_waits_for();
+                self.give_up();
+            }
             Phase::Start if is_late => self.start_is_late(),
             // The store answers in the end; what these wait for is not a peer.
             Phase::OwnPromise

@@ -180,6 +180,7 @@ fn event(event: &Event) -> String {
         Event::ChangeRefused { reason, .. } => format!("change refused: {reason}"),
         Event::NotAMember { configuration } => format!("no member of c{configuration}"),
         Event::LossAccepted { lost } => format!("loss accepted from {} to {}", lost.start, lost.end),
+        Event::MemoryLossAccepted => String::from("memory loss accepted"),
         Event::LossNotAccepted { reason } => format!("loss not accepted: {reason}"),
         Event::HandoverFailed { to, reason } => format!("handover to {to} failed: {reason}"),
         Event::Undecided { epoch, reason } => format!("undecided {epoch}: {reason}"),

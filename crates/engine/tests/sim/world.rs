@@ -980,6 +980,7 @@ impl World {
             | Event::NotAMember { .. }
             | Event::HandoverFailed { .. }
             | Event::LossAccepted { .. }
+            | Event::MemoryLossAccepted
             | Event::LossNotAccepted { .. }
             | Event::Undecided { .. } => {}
         }

@@ -37,8 +37,6 @@ pub(super) struct Hands {
     /// The member that a word was refused for, since it can't take one before it is restarted; the one that a word is to be given to instead.
     refused: Option<usize>,
     named: Option<usize>,
-    /// Who said last that it can't choose, for lost memory: it is asked to take a word. Others may still count over a configuration that is in force no more, with too few.
-    undecided: Option<usize>,
     /// A voter of a configuration whose record was lost has not answered; at the end it may never do so.
     missing: Option<usize>,
     is_missing_gone: bool,
@@ -65,6 +63,7 @@ struct Word {
 /// How a member stood when it was asked to take a word.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
+    memory_only: bool,
     before: Status,
     votes: Option<bool>,
 }
@@ -94,7 +93,6 @@ impl Hands {
             words: BTreeMap::new(),
             refused: None,
             named: None,
-            undecided: None,
             missing: None,
             is_missing_gone: false,
             is_missing_back: false,
@@ -318,16 +316,24 @@ impl World {
     }
 
     fn give_word(&mut self, at: usize) {
+        self.give_word_for(at, false);
+    }
+
+    fn give_word_for(&mut self, at: usize, memory_only: bool) {
         let member = &self.members[at];
         let Some(before) = member.status() else { return };
         if self.hands.asked.get(&at).is_some_and(|(life, _)| *life == member.life) {
             // It has not answered yet.
             return;
         }
-        let asked = Asked { before, votes: self.votes(at) };
+        let asked = Asked { memory_only, before, votes: self.votes(at) };
         self.hands.asked.insert(at, (member.life, asked));
-        self.say(format_args!("operator gives its word at m{at}"));
-        self.ask(at, Input::AcceptLoss);
+        let (kind, input) = match memory_only {
+            true => (" for lost memory", Input::AcceptMemoryLoss),
+            false => ("", Input::AcceptLoss),
+        };
+        self.say(format_args!("operator gives its word{kind} at m{at}"));
+        self.ask(at, input);
     }
 
     /// A member has stopped: an operator who does not know it asks.
@@ -337,31 +343,39 @@ impl World {
         }
     }
 
-    /// A member answers a word: refused as section 8.5 says, and only so.
-    pub(super) fn word_answered(&mut self, at: usize, answer: Result<(), LossError>) {
-        let asked = self.hands.asked.remove(&at).filter(|(life, _)| *life == self.members[at].life);
-        let (Some((life, Asked { before, votes })), Some(now)) = (asked, self.members[at].status()) else {
+    /// A member answers a word, taken with whether it is for lost memory: refused as section 8.5 says, and only so.
+    pub(super) fn word_answered(&mut self, at: usize, answer: Result<bool, LossError>) {
+        let asked = self.hands.asked.remove(&at).filter(|(life, asked)| {
+            *life == self.members[at].life && answer.unwrap_or(asked.memory_only) == asked.memory_only
+        });
+        let (Some((life, asked)), Some(now)) = (asked, self.members[at].status()) else {
             return self.check(violated(NAME, format!("m{at} answers a word that nobody gave: {answer:?}")));
         };
+        let Asked { memory_only, before, votes } = asked;
         // What was so before and behind was so in between.
         let both = |is: &dyn Fn(&Status) -> bool| is(&before) && is(&now);
-        let has_shown = |status: &Status| status.durable > status.tail;
+        let has_shown = |status: &Status| !memory_only && status.durable > status.tail;
+        // Whoever holds a word already that gives up all lacks nothing by that.
+        let holds_all = self.hands.words.get(&at).is_some_and(|word| word.life == life && !word.memory_only);
+        let lacks = |status: &Status| memory_only && status.persisted < status.mark;
         let votes_now = self.votes(at);
         let both_vote = |vote: bool| votes == Some(vote) && votes_now == Some(vote);
         let is_right = match answer {
-            Ok(()) => {
+            Ok(_) => {
                 let leads = |status: &Status| matches!(status.role, Role::Primary | Role::Sealing);
                 let hears =
                     before.primary.is_some() && before.primary == now.primary && self.hears_primary(at);
-                !both(&leads) && !hears && now.stopped.is_none() && !both(&has_shown) && !both_vote(false)
+                let is_refused = both(&leads) || hears || now.stopped.is_some() || both_vote(false);
+                !is_refused && !both(&has_shown) && (holds_all || !both(&lacks))
             }
             Err(LossError::Led) => !both(&|status| !is_led(status) && !may_begin(status, at)),
+            Err(LossError::Damaged { .. }) => !both(&|status| !lacks(status)),
             Err(LossError::Published) => !both(&|status| !has_shown(status)),
             Err(LossError::Stopped) => now.stopped.is_some(),
             Err(LossError::NoVoter) => !both_vote(true),
         };
         match answer {
-            Ok(()) => self.say(format_args!("m{at} takes the word")),
+            Ok(_) => self.say(format_args!("m{at} takes the word")),
             Err(reason) => self.say(format_args!("m{at} refuses the word: {reason}")),
         }
         if !is_right {
@@ -371,16 +385,17 @@ impl World {
             return self.check(violated(NAME, what));
         }
         match answer {
-            Ok(()) => {
+            Ok(_) => {
                 if self.is_open(at) {
                     self.mark(Mark::WordWhileOpen);
                 }
-                self.hands.words.insert(
-                    at,
-                    Word { life, memory_only: false, is_doubtful: false, promised: BTreeMap::new() },
-                );
+                if !(memory_only && holds_all) {
+                    let word = Word { life, memory_only, is_doubtful: false, promised: BTreeMap::new() };
+                    self.hands.words.insert(at, word);
+                }
             }
             Err(LossError::Led) => self.mark(Mark::WordRefusedLed),
+            Err(LossError::Damaged { .. }) => self.mark(Mark::MemoryWordRefusedDamaged),
             Err(LossError::Published) => {
                 self.mark(Mark::WordRefusedShown);
                 self.hands.refused = Some(at);
@@ -428,7 +443,7 @@ impl World {
     /// A candidate can't choose: a word may have lapsed, and belong to another member.
     pub(super) fn word_undecided(&mut self, at: usize, reason: &Undecided) {
         match *reason {
-            Undecided::Released { member, .. } => {
+            Undecided::Released { member, .. } | Undecided::NoVote { member, .. } => {
                 self.hands.words.remove(&at);
                 self.hands.named = Some(usize::from(member.0));
             }
@@ -442,8 +457,14 @@ impl World {
                     self.check(violated(NAME, what));
                 }
             }
-            Undecided::MemoryLost => self.hands.undecided = Some(at),
-            Undecided::MarkNotReached { .. }
+            Undecided::TooFewVotes { .. } => {
+                if !self.hands.words.contains_key(&at) {
+                    let what = format!("m{at} says what a word waits for, and has none: {reason}");
+                    self.check(violated(NAME, what));
+                }
+            }
+            Undecided::MemoryLost
+            | Undecided::MarkNotReached { .. }
             | Undecided::DurableNotReached { .. }
             | Undecided::Lost { .. }
             | Undecided::Damaged { .. }

@@ -230,7 +230,8 @@ impl World {
                     self.check(crate::oracle::violated("liveness", what));
                 }
             }
-            Event::LossAccepted { .. } => self.word_answered(at, Ok(())),
+            Event::LossAccepted { .. } => self.word_answered(at, Ok(false)),
+            Event::MemoryLossAccepted => self.word_answered(at, Ok(true)),
             Event::LossNotAccepted { reason } => self.word_answered(at, Err(reason)),
             Event::HandoverFailed { to, reason } => {
                 self.say(format_args!("m{at} could not hand over to m{}: {reason}", to.0));

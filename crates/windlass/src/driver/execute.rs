@@ -296,6 +296,7 @@ where
             | Event::SnapshotOtherLine { .. }
             | Event::HandoverFailed { .. }
             | Event::LossAccepted { .. }
+            | Event::MemoryLossAccepted
             | Event::LossNotAccepted { .. }) => self.tell(event),
         }
     }

@@ -246,6 +246,8 @@ impl News {
                 | Undecided::MarkNotReached { .. }
                 | Undecided::DurableNotReached { .. }
                 | Undecided::TooFewPromises { .. }
+                | Undecided::TooFewVotes { .. }
+                | Undecided::NoVote { .. }
                 | Undecided::ConfigurationLost { .. }
                 | Undecided::Released { .. }
                 | Undecided::OtherConfiguration { .. }
@@ -385,6 +387,12 @@ pub(super) fn event(logger: &Logger, event: &Event) {
                 logger,
                 "an operator has this member lead with what is left: what it and others may have acknowledged beyond is given up";
                 "from" => %lost.start, "to" => to
+            );
+        }
+        Event::MemoryLossAccepted => {
+            warn!(
+                logger,
+                "an operator has this member lead with members that lost their memory: what was acknowledged as replicated alone may be given up"
             );
         }
         Event::LossNotAccepted { reason } => warn!(logger, "a loss is not accepted: {}", reason),

@@ -589,16 +589,17 @@ impl Node {
         self.ask(Input::Resign { reason: StopReason::Asked });
     }
 
-    /// An operator's word that members which lost their memory may count when the next log is chosen. What was acknowledged at `Replicated`
-    /// alone may be lost by it.
+    /// An operator's word that members which lost their memory may count when this one chooses a log: it campaigns at once. **What was acknowledged at
+    /// `Replicated` alone may be lost by it.** [`windlass_engine::Event::MemoryLossAccepted`] or [`windlass_engine::Event::LossNotAccepted`] answers it, and
+    /// [`windlass_engine::Event::Undecided`] tells what it waits for then. The word holds until somebody leads or this process ends.
     pub fn accept_memory_loss(&self) {
         self.ask(Input::AcceptMemoryLoss);
     }
 
     /// An operator's word that this member may lead with what is left, where too much was lost for any log to be chosen: it goes on from
     /// the best log among a takeover quorum that answers, and gives up what it lacks itself. **What was acknowledged may be lost by it, at any level**; so salvage
-    /// or copy the members' folders first. [`windlass_engine::Event::LossAccepted`] or [`windlass_engine::Event::LossNotAccepted`] answers it. The word
-    /// holds until somebody leads or this process ends.
+    /// or copy the members' folders first. [`windlass_engine::Event::LossAccepted`] or [`windlass_engine::Event::LossNotAccepted`] answers it, and
+    /// [`windlass_engine::Event::Undecided`] tells what it waits for then. The word holds until somebody leads or this process ends.
     pub fn accept_loss(&self) {
         self.ask(Input::AcceptLoss);
     }

@@ -128,6 +128,8 @@ pub(super) fn choose(
             | Undecided::MarkNotReached { .. }
             | Undecided::DurableNotReached { .. }
             | Undecided::TooFewPromises { .. }
+            | Undecided::TooFewVotes { .. }
+            | Undecided::NoVote { .. }
             | Undecided::ConfigurationLost { .. }
             | Undecided::Released { .. }
             | Undecided::OtherConfiguration { .. }
@@ -138,7 +140,10 @@ pub(super) fn choose(
 }
 
 /// The configurations in force in a log, as far as those who answered know what is committed.
-fn in_force_of<'a>(promises: &BTreeMap<MemberId, Summary>, log: &'a Summary) -> &'a [ConfigurationRecord] {
+pub(super) fn in_force_of<'a>(
+    promises: &BTreeMap<MemberId, Summary>,
+    log: &'a Summary,
+) -> &'a [ConfigurationRecord] {
     let durable = promises.values().map(|summary| summary.durable).filter(|mark| holds(log, *mark));
     // The first one that a member knows is committed: it has forgotten those before.
     let committed = promises.values().filter_map(|summary| summary.configurations.first());
@@ -214,6 +219,7 @@ impl Engine {
             };
             if let Some(heir) = heir {
                 self.core.send(heir, Message::Campaign { epoch });
+                self.word_is_no_use(epoch, Undecided::NoVote { number: configuration, member: heir });
             }
             return self.give_up();
         }
@@ -226,11 +232,7 @@ impl Engine {
                 // This log ends below what the best one has released: that member is to lead.
                 let epoch = fence.epoch();
                 self.core.send(member, Message::Campaign { epoch });
-                if self.accepted == Accepted::All {
-                    // That one may be damaged, too, and has no word: this one is no use here, and would keep disturbing whom it is given to.
-                    self.accepted = Accepted::Nothing;
-                    self.undecided(epoch, Undecided::Released { member, trimmed });
-                }
+                self.word_is_no_use(epoch, Undecided::Released { member, trimmed });
                 self.give_up();
             }
             Adoption::Contradiction { at } => self.stop(self.core.contradiction(at)),
@@ -252,11 +254,25 @@ impl Engine {
         }
     }
 
-    pub(super) fn undecided(&mut self, epoch: windlass_log::Epoch, reason: Undecided) {
+    pub(super) fn undecided(&mut self, epoch: Epoch, reason: Undecided) {
         let is_ordinary = matches!(reason, Undecided::TooFewPromises { number, .. } if number <= self.core.newest().configuration.number());
-        if !is_ordinary && self.undecided_said != Some((epoch, reason)) {
+        if !is_ordinary {
+            self.say_undecided(epoch, reason);
+        }
+    }
+
+    pub(super) fn say_undecided(&mut self, epoch: Epoch, reason: Undecided) {
+        if self.undecided_said != Some((epoch, reason)) {
             self.undecided_said = Some((epoch, reason));
             self.core.event(Event::Undecided { epoch, reason });
+        }
+    }
+
+    /// Another member is to lead. It may need a word, too, and has none: this one lapses, since it would keep disturbing whom that is given to.
+    fn word_is_no_use(&mut self, epoch: Epoch, reason: Undecided) {
+        if self.accepted > Accepted::Nothing {
+            self.accepted = Accepted::Nothing;
+            self.say_undecided(epoch, reason);
         }
     }
 

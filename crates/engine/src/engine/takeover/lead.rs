@@ -8,7 +8,7 @@ use windlass_log::{Lsn, MemberId};
 
 use super::super::Engine;
 use super::super::tenure::Tenure;
-use super::collect::{committed_and_lost, holds};
+use super::collect::{committed_and_lost, holds, in_force_of};
 use super::{Accepted, Candidacy, Phase};
 use crate::history::{begin, divergence, epoch_before};
 use crate::{Command, ConfigurationRecord, FenceQuorum, Token, Undecided};
@@ -48,6 +48,7 @@ impl Engine {
             fence.epoch() == self.core.state.promised,
             "leading in an epoch that is not the promised one"
         );
+        self.learn_configuration();
         let epoch = fence.epoch();
         let mut begun = begin(&mut self.core.state.history, epoch, at);
         if begun.is_err() {
@@ -71,6 +72,16 @@ impl Engine {
         self.set_phase(Phase::Save { fence, token });
         self.extend();
         self.say_again();
+    }
+
+    /// Who has promised may know that the newest configuration is committed, and this member not: the promises were counted over that one alone, and so is the
+    /// tenure. It would never commit where voters of the one before are gone for good.
+    fn learn_configuration(&mut self) {
+        let Some(candidacy) = &self.candidacy else { return };
+        let end = self.core.newest().end;
+        if in_force_of(&candidacy.promises, &self.core.summary()).len() < self.core.in_force().len() {
+            self.core.learn(end, end);
+        }
     }
 
     /// By an operator's word: what another one that answered knows to be committed counts on from here, also where this member has never heard of it. That one would go on

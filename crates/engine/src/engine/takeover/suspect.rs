@@ -6,8 +6,9 @@ use alloc::vec::Vec;
 use windlass_log::{Epoch, MemberId};
 
 use super::super::Engine;
+use super::collect::choose;
 use super::{Accepted, Candidacy, Phase};
-use crate::{Event, LossError, LsnRange, Message, Undecided};
+use crate::{Configuration, Event, LossError, LsnRange, Message, Undecided};
 
 #[cfg_attr(feature = "explore", derive(Clone))]
 #[derive(Debug)]
@@ -87,20 +88,8 @@ impl Engine {
 
     /// An operator has this member lead with what is left.
     pub(in super::super) fn accept_loss(&mut self) {
-        // A damaged member suspects nobody, and so goes on following a primary that is gone: one that was not heard for that long does not lead.
-        let hears = self.following.is_some() && self.core.now < self.suspicion.deadline;
-        let is_led = self.tenure.is_some() || self.sealing.is_some() || hears;
-        let reason = if self.stopped.is_some() {
-            Some(LossError::Stopped)
-        } else if is_led {
-            Some(LossError::Led)
-        } else if !self.may_lead() {
-            Some(LossError::NoVoter)
-        } else if self.core.durable > self.core.log.tail {
-            Some(LossError::Published)
-        } else {
-            None
-        };
+        let has_shown = self.core.durable > self.core.log.tail;
+        let reason = self.no_word().or(has_shown.then_some(LossError::Published));
         if let Some(reason) = reason.filter(|_| !windlass_log::planted!(WordUnchecked)) {
             return self.core.event(Event::LossNotAccepted { reason });
         }
@@ -108,6 +97,34 @@ impl Engine {
         self.accepted = Accepted::All;
         self.core.event(Event::LossAccepted { lost });
         self.campaign();
+    }
+
+    /// An operator has the members that lost their memory count for this one's choice.
+    pub(in super::super) fn accept_memory_loss(&mut self) {
+        let (from, mark) = (self.core.log.persisted.0, self.core.state.mark.0);
+        let reason = self.no_word().or(self.lacks_some().then_some(LossError::Damaged { from, mark }));
+        if let Some(reason) = reason {
+            return self.core.event(Event::LossNotAccepted { reason });
+        }
+        self.accepted = self.accepted.max(Accepted::Memory);
+        self.core.event(Event::MemoryLossAccepted);
+        self.campaign();
+    }
+
+    /// Why this member takes no word of either kind, if it does not.
+    fn no_word(&self) -> Option<LossError> {
+        // A damaged member suspects nobody, and so goes on following a primary that is gone: one that was not heard for that long does not lead.
+        let hears = self.following.is_some() && self.core.now < self.suspicion.deadline;
+        let is_led = self.tenure.is_some() || self.sealing.is_some() || hears;
+        if self.stopped.is_some() {
+            Some(LossError::Stopped)
+        } else if is_led {
+            Some(LossError::Led)
+        } else if !self.may_lead() {
+            Some(LossError::NoVoter)
+        } else {
+            None
+        }
     }
 
     /// Damaged, with nobody to repair it: the one that it follows, if any, was not heard for the timeout.
@@ -163,13 +180,45 @@ impl Engine {
         let Some(Candidacy { phase: Phase::PreVote { granted, .. }, .. }) = &self.candidacy else { return };
         let granted: Vec<MemberId> = granted.iter().copied().collect();
         // Enough to lead and to commit: a tenure that can't commit helps nobody.
-        if self
-            .core
-            .configurations()
-            .all(|configuration| configuration.count(&granted) >= configuration.useful_quorum())
-        {
+        let is_enough =
+            |configuration: &Configuration| configuration.count(&granted) >= configuration.useful_quorum();
+        // By an operator's word one of them is enough: who answers may know that the newest is committed, or have a better log without it, and nobody else may have a
+        // word. Promises are counted over what is in force in the log that is chosen.
+        let is_enough = match self.accepted {
+            Accepted::Nothing => self.core.configurations().all(is_enough),
+            Accepted::Memory | Accepted::All => self.core.configurations().any(is_enough),
+        };
+        if is_enough {
             self.candidacy = None;
             self.campaign();
+        }
+    }
+
+    /// What an operator's word waited for in the candidacy that has come to nothing.
+    pub(super) fn tell_what_a_word_waits_for(&mut self) {
+        let Some(candidacy) = self.candidacy.as_ref().filter(|_| self.accepted > Accepted::Nothing) else {
+            return;
+        };
+        match &candidacy.phase {
+            Phase::PreVote { epoch, granted } => {
+                let newest = &self.core.newest().configuration;
+                let granted: Vec<MemberId> = granted.iter().copied().collect();
+                let (number, needed) = (newest.number(), newest.useful_quorum());
+                let reason = Undecided::TooFewVotes { number, granted: newest.count(&granted), needed };
+                self.say_undecided(*epoch, reason);
+            }
+            Phase::Fence => {
+                let chosen = choose(&self.core.config, &candidacy.promises, self.accepted);
+                if let Err(reason) = chosen {
+                    self.say_undecided(candidacy.epoch, reason);
+                }
+            }
+            Phase::OwnPromise
+            | Phase::Cut { .. }
+            | Phase::Fetch { .. }
+            | Phase::Flush { .. }
+            | Phase::Save { .. }
+            | Phase::Start => {}
         }
     }
 

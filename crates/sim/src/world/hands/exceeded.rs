@@ -1,15 +1,11 @@
 //! More is lost than the group survives: who is away, what rots at those who are left, and the word that an operator gives then (DESIGN.md section 8.5).
 
-use std::collections::BTreeMap;
-
-use windlass::Lsn;
-use windlass::engine::Input;
-
 use super::super::{What, World, strike};
 use super::Word;
 use crate::coverage::Mark;
 use crate::fabric::MS;
 use crate::setting::Excess;
+use windlass::Lsn;
 
 impl World {
     /// Loses more than the group survives, of the kinds that are an operator's own. `false`: there is nothing to lose.
@@ -87,7 +83,8 @@ impl World {
         // One who has left since leads nothing with its word.
         let whole = self.whole_voters();
         let is_held = |at: &usize, word: &Word| {
-            word.life == self.members[*at].life && !word.is_doubtful && whole.contains(at)
+            let is_of_use = !word.memory_only || excess == Excess::MemoryLost;
+            word.life == self.members[*at].life && !word.is_doubtful && is_of_use && whole.contains(at)
         };
         if self.hands.words.iter().any(|(at, word)| is_held(at, word)) {
             return;
@@ -100,20 +97,17 @@ impl World {
             return;
         }
         let drawn = voters[self.hands.random.index(voters.len())];
-        let in_changes = self.setting.hands.is_some_and(|hands| hands.in_changes);
-        let undecided = self.hands.undecided.filter(|at| in_changes && voters.contains(at));
-        let at = named.or(undecided).unwrap_or(drawn);
+        let at = named.unwrap_or(drawn);
         self.events += 1;
-        if excess == Excess::MemoryLost && self.hands.random.percent(70) {
-            self.say(format_args!("operator gives its word for lost memory at m{at}"));
-            let life = self.members[at].life;
-            self.hands
-                .words
-                .insert(at, Word { life, memory_only: true, is_doubtful: false, promised: BTreeMap::new() });
-            self.ask(at, Input::AcceptMemoryLoss);
-        } else {
-            self.give_word(at);
-        }
+        // A damaged one is asked for the wrong word, too, which it refuses.
+        let is_damaged = self.members[at].status().is_some_and(|status| status.persisted < status.mark);
+        let memory_only = match excess {
+            Excess::MemoryLost => self.hands.random.percent(70),
+            Excess::DisksEmptied | Excess::RotEverywhere | Excess::RotOfMajority => {
+                is_damaged && self.hands.random.percent(25)
+            }
+        };
+        self.give_word_for(at, memory_only);
     }
 
     /// Whether the group changes once more before more is lost than it survives.
