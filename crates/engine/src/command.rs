@@ -490,6 +490,15 @@ pub enum LossError {
     /// This member has no vote.
     #[error("this member has no vote in the group: ask one that has")]
     NoVoter,
+    /// This member's log is empty and of no epoch: nobody has led it yet, or its disk was emptied (kind 55). With another such one it would begin a new group, in epochs
+    /// that the old one may have used.
+    #[error(
+        "this member's log is empty, at LSN {end}, and nobody has led it: its folder is new, or was emptied, and there is nothing that it could lead with. A new group begins once all of its members are reached (where one never will be, found the group again without it); in any other, give the word to a member that has a log (`windlass group status` shows where each ends), and have this one replaced"
+    )]
+    Empty {
+        /// Where it begins and ends.
+        end: Lsn,
+    },
 }
 
 /// Why a choice could not be made.

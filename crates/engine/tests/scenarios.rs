@@ -111,6 +111,8 @@ scenarios! {
     kind_52_a_checkpoint_of_another_line
     kind_52_a_fork_below_the_trim_point
     kind_55_another_disk_under_an_old_name
+    kind_55_an_operators_word_is_not_taken_by_a_member_that_nobody_has_led
+    kind_55_an_operators_word_is_taken_by_a_member_with_an_empty_log_of_an_epoch
     a_stream_does_not_wait_for_answers
     large_batches_end_on_record_ends
     membership_a_configuration_of_a_fetch_that_failed_counts_for_nothing_r20

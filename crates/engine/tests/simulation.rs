@@ -52,6 +52,7 @@ struct Outcome {
     takeovers: u64,
     replicated_commits: u64,
     snapshots: u64,
+    words_refused: u64,
     unknown: u64,
     changes: u64,
     configurations: u64,
@@ -79,6 +80,7 @@ fn run_traced(seed: u64, trace: Option<u64>) -> Outcome {
     while world.now < faulty_until {
         let until = world.now + world.rng.range(MS / 10, 4 * MS);
         world.run(until);
+        (0..count).for_each(|at| world.give_words_where_nothing_is(at));
         load(&mut world);
         for (at, until) in down_until.iter().enumerate() {
             let is_down = world.nodes[at].engine.is_none() && world.nodes[at].has_joined;
@@ -152,6 +154,7 @@ fn run_traced(seed: u64, trace: Option<u64>) -> Outcome {
         takeovers: world.oracle.takeovers,
         replicated_commits: world.replicated_commits,
         snapshots: world.snapshots,
+        words_refused: world.words_refused,
         unknown: world.unknown,
         changes: world.changes,
         configurations: settled.number(),
@@ -268,6 +271,7 @@ fn check(seeds: impl IntoIterator<Item = u64>) -> (u64, Outcome) {
         takeovers: 0,
         replicated_commits: 0,
         snapshots: 0,
+        words_refused: 0,
         unknown: 0,
         changes: 0,
         configurations: 0,
@@ -282,6 +286,7 @@ fn check(seeds: impl IntoIterator<Item = u64>) -> (u64, Outcome) {
                 total.takeovers += outcome.takeovers;
                 total.replicated_commits += outcome.replicated_commits;
                 total.snapshots += outcome.snapshots;
+                total.words_refused += outcome.words_refused;
                 total.unknown += outcome.unknown;
                 total.changes += outcome.changes;
                 total.configurations += outcome.configurations;
@@ -320,6 +325,7 @@ fn seeds_keep_every_promise_and_come_back_to_life() {
     assert!(total.acknowledged as u64 >= 200 * runs, "too few appends: {}", total.acknowledged);
     assert!(total.replicated_commits > runs && total.unknown > runs);
     assert!(runs < 100 || total.snapshots > 0, "no member ever needed a snapshot");
+    assert!(total.words_refused > 0, "no word was given to a member whose log is empty");
     assert!(total.configurations >= runs, "too few changes of the group: {}", total.configurations);
 }
 

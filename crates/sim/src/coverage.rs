@@ -181,6 +181,8 @@ marks! {
     WordRefusedNoVoter = "operator: word refused, no voter";
     /// An operator's word was refused: the engine has stopped.
     WordRefusedStopped = "operator: word refused, stopped";
+    /// An operator's word was refused: that member's disk was emptied.
+    WordRefusedEmpty = "operator: word refused, emptied";
     /// An operator's word for lost memory was refused: its member is damaged.
     MemoryWordRefusedDamaged = "operator: word for lost memory refused, damaged";
     /// A word was taken by a member that is cut off from all others, and it does not lead.

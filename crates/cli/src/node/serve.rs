@@ -23,7 +23,6 @@ use crate::client::{
     read_frame, write_all,
 };
 use crate::exit::lack;
-use crate::log::errors::FIRST;
 use crate::view::View;
 use crate::words::{WAY_OUT, Words};
 
@@ -33,9 +32,6 @@ const PIPELINE: usize = 1024;
 const APPEND_PATIENCE: Duration = Duration::from_secs(5);
 /// How long a client may take to prove itself.
 const ADMISSION_PATIENCE: Duration = Duration::from_secs(10);
-/// Why a word that accepts a loss is not for a member whose folder is new, or was emptied.
-const NOTHING_LEFT: &str = "this member's log is empty: its folder is new, or was emptied, and there is nothing that it could lead with. A new group begins once all of its \
-     members are reached; in any other, give the word to a member that has a log (`windlass group status` shows where each ends), and have this one replaced";
 /// How long nobody is taken where the system has no descriptor or no thread to give.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long a handover may take to begin.
@@ -376,11 +372,6 @@ impl Service {
     /// Has this member lead with what is left; answers once it has taken the word.
     fn accept_loss(&self) -> Option<Reply> {
         let node = self.node.upgrade()?;
-        let status = node.status();
-        // Whatever lost its first record is damaged. With another one such as this it would begin a new group, in epochs that the old one has used.
-        if status.tail == FIRST && !status.damaged {
-            return Some(Reply::Failed { why: self.words.put(NOTHING_LEFT) });
-        }
         let mut events = node.events();
         node.accept_loss();
         drop(node);

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use windlass_engine::{
     Acknowledgement, Command, Config, Configuration, ConfigurationRecord, DurableState, Engine, Event,
-    Heartbeat, Identity, Input, Limits, LsnRange, Message, Notice, Opening, Persisted, Placed, Quorums, Role,
-    Session, Status, StopReason, Timing, Token,
+    Heartbeat, Identity, Input, Limits, LossError, LsnRange, Message, Notice, Opening, Persisted, Placed,
+    Quorums, Role, Session, Status, StopReason, Timing, Token,
 };
 use windlass_log::{Epoch, Geometry, Lsn, MemberId};
 
@@ -199,6 +199,8 @@ pub struct World {
     pub committed_configurations: BTreeMap<Lsn, u64>,
     pub replicated_commits: u64,
     pub snapshots: u64,
+    /// Words of an operator that were refused by members whose log is empty.
+    pub words_refused: u64,
     pub unknown: u64,
     /// A running hash of all that happened, if it is asked for: the same seed gives the same run.
     pub trace: Option<u64>,
@@ -229,6 +231,7 @@ impl World {
             committed_configurations: BTreeMap::new(),
             replicated_commits: 0,
             snapshots: 0,
+            words_refused: 0,
             unknown: 0,
             trace: None,
             print: std::env::var_os("WINDLASS_TRACE").is_some(),
@@ -972,6 +975,10 @@ impl World {
                 panic!("m{at} refuses its primary's checkpoint at {end}: {found} instead of {expected}")
             }
             Event::Refused { peer, reason } => panic!("m{at} refuses {peer}: {reason}"),
+            Event::LossAccepted { .. } | Event::MemoryLossAccepted => {
+                panic!("m{at} takes a word, and its log is empty: kind 55")
+            }
+            Event::LossNotAccepted { reason: LossError::Empty { .. } } => self.words_refused += 1,
             Event::Role { .. }
             | Event::Stopped { .. }
             | Event::Peer { .. }
@@ -979,8 +986,6 @@ impl World {
             | Event::ChangeRefused { .. }
             | Event::NotAMember { .. }
             | Event::HandoverFailed { .. }
-            | Event::LossAccepted { .. }
-            | Event::MemoryLossAccepted
             | Event::LossNotAccepted { .. }
             | Event::Undecided { .. } => {}
         }
@@ -1015,6 +1020,14 @@ impl World {
         if self.nodes[at].engine.is_some() && self.nodes[at].paused_until <= self.now {
             self.input(at, input);
             self.drain(at);
+        }
+    }
+
+    /// An operator gives its words to a member that has promised nothing yet: its log is empty, or its disk was emptied (kind 55).
+    pub fn give_words_where_nothing_is(&mut self, at: usize) {
+        if self.status(at).is_some_and(|status| status.promised == Epoch::NONE) {
+            self.tell(at, Input::AcceptLoss);
+            self.tell(at, Input::AcceptMemoryLoss);
         }
     }
 

@@ -66,6 +66,8 @@ struct Asked {
     memory_only: bool,
     before: Status,
     votes: Option<bool>,
+    /// Nobody has led it, as its superblock says.
+    is_empty: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -326,7 +328,7 @@ impl World {
             // It has not answered yet.
             return;
         }
-        let asked = Asked { memory_only, before, votes: self.votes(at) };
+        let asked = Asked { memory_only, before, votes: self.votes(at), is_empty: self.is_of_no_epoch(at) };
         self.hands.asked.insert(at, (member.life, asked));
         let (kind, input) = match memory_only {
             true => (" for lost memory", Input::AcceptMemoryLoss),
@@ -351,7 +353,7 @@ impl World {
         let (Some((life, asked)), Some(now)) = (asked, self.members[at].status()) else {
             return self.check(violated(NAME, format!("m{at} answers a word that nobody gave: {answer:?}")));
         };
-        let Asked { memory_only, before, votes } = asked;
+        let Asked { memory_only, before, votes, is_empty } = asked;
         // What was so before and behind was so in between.
         let both = |is: &dyn Fn(&Status) -> bool| is(&before) && is(&now);
         let has_shown = |status: &Status| !memory_only && status.durable > status.tail;
@@ -365,7 +367,12 @@ impl World {
                 let leads = |status: &Status| matches!(status.role, Role::Primary | Role::Sealing);
                 let hears =
                     before.primary.is_some() && before.primary == now.primary && self.hears_primary(at);
-                let is_refused = both(&leads) || hears || now.stopped.is_some() || both_vote(false);
+                let has_promised_nothing = |status: &Status| status.promised == Epoch::NONE;
+                let is_refused = both(&leads)
+                    || hears
+                    || now.stopped.is_some()
+                    || both_vote(false)
+                    || both(&has_promised_nothing);
                 !is_refused && !both(&has_shown) && (holds_all || !both(&lacks))
             }
             Err(LossError::Led) => !both(&|status| !is_led(status) && !may_begin(status, at)),
@@ -373,6 +380,7 @@ impl World {
             Err(LossError::Published) => !both(&|status| !has_shown(status)),
             Err(LossError::Stopped) => now.stopped.is_some(),
             Err(LossError::NoVoter) => !both_vote(true),
+            Err(LossError::Empty { .. }) => is_empty,
         };
         match answer {
             Ok(_) => self.say(format_args!("m{at} takes the word")),
@@ -402,7 +410,14 @@ impl World {
             }
             Err(LossError::Stopped) => self.mark(Mark::WordRefusedStopped),
             Err(LossError::NoVoter) => self.mark(Mark::WordRefusedNoVoter),
+            Err(LossError::Empty { .. }) => self.mark(Mark::WordRefusedEmpty),
         }
+    }
+
+    /// Whether nobody has ever led a member, as its superblock says.
+    fn is_of_no_epoch(&self, at: usize) -> bool {
+        let driver = self.members[at].driver.as_ref();
+        driver.is_some_and(|driver| driver.store().superblock().history.entries().is_empty())
     }
 
     /// Whether a member's newest configuration is not known to it to be committed.

@@ -591,7 +591,8 @@ impl Node {
 
     /// An operator's word that members which lost their memory may count when this one chooses a log: it campaigns at once. **What was acknowledged at
     /// `Replicated` alone may be lost by it.** [`windlass_engine::Event::MemoryLossAccepted`] or [`windlass_engine::Event::LossNotAccepted`] answers it, and
-    /// [`windlass_engine::Event::Undecided`] tells what it waits for then. The word holds until somebody leads or this process ends.
+    /// [`windlass_engine::Event::Undecided`] tells what it waits for then. The word holds until somebody leads or this process ends. A member that is damaged, or whose
+    /// log is empty and was never led, refuses it ([`windlass_engine::LossError`]).
     pub fn accept_memory_loss(&self) {
         self.ask(Input::AcceptMemoryLoss);
     }
@@ -600,6 +601,7 @@ impl Node {
     /// the best log among a takeover quorum that answers, and gives up what it lacks itself. **What was acknowledged may be lost by it, at any level**; so salvage
     /// or copy the members' folders first. [`windlass_engine::Event::LossAccepted`] or [`windlass_engine::Event::LossNotAccepted`] answers it, and
     /// [`windlass_engine::Event::Undecided`] tells what it waits for then. The word holds until somebody leads or this process ends.
+    /// A member whose log is empty and was never led refuses it ([`windlass_engine::LossError::Empty`]): give it to one that has a log. A new group begins without.
     pub fn accept_loss(&self) {
         self.ask(Input::AcceptLoss);
     }

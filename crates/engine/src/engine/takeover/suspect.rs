@@ -122,6 +122,9 @@ impl Engine {
             Some(LossError::Led)
         } else if !self.may_lead() {
             Some(LossError::NoVoter)
+        } else if self.core.state.history.entries().is_empty() {
+            // Whatever lost its first record is of an epoch, and damaged.
+            Some(LossError::Empty { end: self.core.log.tail })
         } else {
             None
         }

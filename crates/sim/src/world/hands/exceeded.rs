@@ -80,6 +80,9 @@ impl World {
             self.hands.named = Some(at);
             return self.plan(MS, What::Open { member: at });
         }
+        if excess == Excess::DisksEmptied && self.word_at_emptied() {
+            return;
+        }
         // One who has left since leads nothing with its word.
         let whole = self.whole_voters();
         let is_held = |at: &usize, word: &Word| {
@@ -91,7 +94,6 @@ impl World {
         }
         let runs = |at: &usize| self.members[*at].driver.is_some() && !self.hands.away.contains(at);
         let voters: Vec<usize> = whole.iter().copied().filter(runs).collect();
-        // Never one whose disk was emptied: with another such one it would begin a new group.
         let named = self.hands.named.filter(|named| voters.contains(named));
         if voters.is_empty() {
             return;
@@ -108,6 +110,20 @@ impl World {
             }
         };
         self.give_word_for(at, memory_only);
+    }
+
+    /// One whose disk was emptied is asked to take a word of either kind, or none: with another such one it would begin a new group. Whether it was.
+    fn word_at_emptied(&mut self) -> bool {
+        let is_empty = |at: &usize| self.members[*at].is_emptied && self.is_of_no_epoch(*at);
+        let emptied: Vec<usize> = self.running().into_iter().filter(is_empty).collect();
+        if emptied.is_empty() || self.hands.random.percent(60) {
+            return false;
+        }
+        let at = emptied[self.hands.random.index(emptied.len())];
+        let memory_only = self.hands.random.percent(50);
+        self.events += 1;
+        self.give_word_for(at, memory_only);
+        true
     }
 
     /// Whether the group changes once more before more is lost than it survives.
