@@ -74,6 +74,8 @@ bugs! {
     LearnerCounted = "learner counted";
     /// A configuration is alone in force before it is committed.
     PredecessorForgotten = "predecessor forgotten";
+    /// A committed configuration whose record lies beyond where a log goes on counts from there, as if all that comes again with the log lay behind it.
+    PlaceLost = "place lost";
     /// What is placed counts as persisted.
     CommitByPlaced = "commit by placed";
     /// What is placed counts, however long ago its bytes were written and checked.

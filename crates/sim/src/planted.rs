@@ -42,6 +42,7 @@ const KNOWN: &[(Bug, RangeInclusive<u64>)] = &[
     (Bug::R20, EARLY),
     (Bug::LearnerCounted, EARLY),
     (Bug::PredecessorForgotten, EARLY),
+    (Bug::PlaceLost, EARLY),
     (Bug::CommitByPlaced, EARLY),
     (Bug::ColdPlaced, 325..=340),
     (Bug::SkippedDrain, 245..=255),

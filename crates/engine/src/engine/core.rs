@@ -246,11 +246,12 @@ impl Core {
     /// before that place lies before it, older configurations among it.
     fn place_committed_configuration(&mut self, at: Lsn, history: &EpochHistory) {
         let own = &self.state.history;
+        let is_lost = windlass_log::planted!(PlaceLost);
         if let Some(first) = self.state.configurations.first_mut()
             && first.end > at
-            && epoch_before(own, first.end) != epoch_before(history, first.end)
+            && (is_lost || epoch_before(own, first.end) != epoch_before(history, first.end))
         {
-            let parts = divergence(own, first.end, history, first.end, at);
+            let parts = if is_lost { at } else { divergence(own, first.end, history, first.end, at) };
             (first.start, first.end) = (parts, parts);
         }
     }
