@@ -314,6 +314,43 @@ marks! {
     KilledSealing = "killed sealing";
     /// A machine lost power in this step.
     PowerSealing = "power lost sealing";
+    // ---- recovery: rows of its decision table, and what it met
+    /// An opening met a log that nobody has led yet.
+    FoundNeverLed = "recovery: D-17, never led";
+    /// An opening met a damaged record below what was flushed.
+    FoundRecordDamaged = "recovery: D-18, a record damaged";
+    /// An opening met a clean end.
+    FoundCleanEnd = "recovery: D-21, a clean end";
+    /// An opening met an end in memory that nobody wrote.
+    FoundEndBlank = "recovery: D-22, an end in blank memory";
+    /// An opening met an end in what was there before.
+    FoundEndLeftover = "recovery: D-23, an end in leftovers";
+    /// An opening met a record that was begun.
+    FoundTornTail = "recovery: D-24, a torn end";
+    /// An opening met whole records behind a hole.
+    FoundHoleBehind = "recovery: D-25, a hole at the end";
+    /// An opening met an end below what its member may have acknowledged.
+    FoundEndMissed = "recovery: D-26, an end below what was acknowledged";
+    /// A lone log went on in its epoch.
+    WentOnClosed = "recovery: D-27, a lone log closed";
+    /// A lone log went on in a new epoch, though it was closed.
+    WentOnUnchained = "recovery: D-28, a lone log closed, without its chain";
+    /// A lone log went on in a new epoch.
+    WentOnCrashed = "recovery: D-29, a lone log not closed";
+    /// A member's log went on as it was.
+    WentOnMemberClosed = "recovery: D-31, a member's log closed";
+    /// A member's log went on from its mark.
+    WentOnMemberCrashed = "recovery: D-32, a member's log not closed";
+    /// A loss of power took all that was not flushed.
+    UnflushedLost = "unflushed: all lost";
+    /// A loss of power left all that was not flushed.
+    UnflushedKept = "unflushed: all kept";
+    /// A loss of power left some of what was not flushed, by page or sector, length and name.
+    UnflushedTorn = "unflushed: lost, kept or torn each";
+    /// A process died in the middle of a flush or a write.
+    KilledInWork = "died in the middle of disk work";
+    /// A process died in the middle of an update of its superblock.
+    KilledInUpdate = "died in an update of the superblock";
 }
 
 /// How often each mark was met.

@@ -11,6 +11,7 @@ mod parts;
 #[cfg(planted)]
 pub mod planted;
 pub mod random;
+mod rows;
 mod run;
 pub mod setting;
 mod trace;

@@ -9,8 +9,10 @@ use windlass_log::{Chain, Handoff, RecordKind, Salt, Tenure};
 use windlass_store::disk::testing::{Survive, TestDisk};
 use windlass_store::{Founding, Options, Prepared, Read, Store, Surroundings};
 
+use crate::coverage::Coverage;
 use crate::oracle::{Checked, Violation, hash_of, violated};
 use crate::random::Random;
+use crate::rows;
 
 const SEGMENT_BYTES: u64 = 64 << 10;
 const LOG: LogId = LogId([9; 16]);
@@ -28,7 +30,7 @@ fn options() -> Options {
 }
 
 /// One lone log's lives.
-pub(crate) fn live(random: &mut Random) -> Checked {
+pub(crate) fn live(random: &mut Random, coverage: &mut Coverage) -> Checked {
     let member = MemberId(0);
     let first = Epoch::NONE.next_for(member);
     let founding = Founding {
@@ -53,6 +55,7 @@ pub(crate) fn live(random: &mut Random) -> Checked {
             Ok((store, opened)) => (Arc::new(store), opened),
             Err(error) => return failed("opening", &error),
         };
+        rows::opened(&opened, |mark| coverage.add(mark));
         if opened.tail < known.flushed {
             return violated(
                 "a lone log",

@@ -56,7 +56,9 @@ pub fn run(seed: u64, keeps_lines: bool) -> Report {
 pub fn run_with(seed: u64, setting: Setting, keeps_lines: bool) -> Report {
     let mut world = World::new(seed, setting.clone(), keeps_lines);
     let caught = catch_unwind(AssertUnwindSafe(|| {
-        world.note(crate::lone::live(&mut crate::random::Random::new(seed ^ 0x10e_1095)));
+        let lived =
+            crate::lone::live(&mut crate::random::Random::new(seed ^ 0x10e_1095), &mut world.coverage);
+        world.note(lived);
         live(&mut world, &setting);
     }));
     if let Err(cause) = caught {

@@ -495,7 +495,14 @@ impl Setting {
             "Held" => return std::mem::take(&mut self.held_ns) > 0,
             "Leaked" => return std::mem::take(&mut self.leaked) > 0,
             "ReadsCut" => return std::mem::take(&mut self.reads_cut) > 0,
-            "Drift" => return std::mem::take(&mut self.drift_millionths) > 0,
+            // Both how far clocks are off from the start and that their rates change.
+            "Drift" => {
+                self.process.retain(|(strike, _)| *strike != Strike::Drift);
+                self.drift_millionths = 0;
+                return true;
+            }
+            "WritesBack" => return std::mem::take(&mut self.writes_back),
+            "Exceeds" => return self.exceeds.take().is_some(),
             "Devices" => {
                 self.devices.fill(Device::Any);
                 return true;

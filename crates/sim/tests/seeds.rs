@@ -347,3 +347,54 @@ fn a_switch_leaves_the_group_as_it_was_founded() {
     let changes = [Mark::MemberAdded, Mark::MemberRemoved, Mark::PrimaryRemoved, Mark::QuorumsChanged];
     assert!(changes.iter().all(|mark| report.coverage.count(*mark) == 0));
 }
+
+/// What switches each fault off (`--off`): all ways that it comes about here.
+const SWITCHES: &[(Mark, &[&str])] = &[
+    (Mark::Delayed, &["fabric.delayed"]),
+    (Mark::SlowMember, &["SlowMember"]),
+    (Mark::Partitioned, &["Cut", "CutOff", "Hands"]),
+    (Mark::CompletedEarly, &["fabric.completed_early"]),
+    (Mark::LandedInPieces, &["fabric.landed_in_pieces"]),
+    (Mark::LandedSlowly, &["fabric.landed_slowly"]),
+    (Mark::LandedAfterInvalidation, &["fabric.landed_after_invalidation"]),
+    (Mark::FailedButDone, &["fabric.failed_but_done", "Cut", "CutOff", "Hands"]),
+    (Mark::AnswerCut, &["Cut", "CutOff", "Hands"]),
+    (Mark::ReceiverNotReady, &["fabric.receiver_not_ready"]),
+    (Mark::CompletionLost, &["fabric.completion_lost"]),
+    (Mark::ReceiveLost, &["fabric.receive_lost"]),
+    (Mark::Misplaced, &["fabric.misplaced"]),
+    (Mark::ControlLost, &["control.lost", "LoseControl"]),
+    (Mark::FrameTwice, &["control.duplicated"]),
+    (Mark::Cut, &["Cut", "CutOff", "Hands"]),
+    (Mark::CutOneWay, &["Cut", "CutOff", "Hands"]),
+    (Mark::SlowDisk, &["SlowDisk"]),
+    (Mark::FlushFailed, &["FlushFails"]),
+    (Mark::ReadFailed, &["ReadFails", "DiskFull", "FlushFails"]),
+    (Mark::ReadShort, &["ReadsCut"]),
+    (Mark::Rotted, &["Rot", "RotWhileDown", "Unsent", "Words", "Exceeds"]),
+    (Mark::SectorLost, &["Rot", "RotWhileDown", "Unsent"]),
+    (Mark::SectorMisdirected, &["Rot", "RotWhileDown", "Unsent"]),
+    (Mark::WrittenBack, &["WritesBack"]),
+    (Mark::DiskFull, &["DiskFull"]),
+    (Mark::SuperblockDamaged, &["SuperblockDamaged"]),
+    (Mark::DiskEmptied, &["DiskEmptied", "Words", "Exceeds"]),
+    (Mark::CrashInRecovery, &["Kill"]),
+    (Mark::Paused, &["Pause", "PausePrimary", "Hands"]),
+    (Mark::Drifted, &["Drift"]),
+];
+
+#[test]
+fn each_fault_has_a_switch_and_is_gone_with_it() {
+    let seeds: Vec<Report> = (1..=60).map(|seed| run(seed, false)).collect();
+    for (mark, switches) in SWITCHES {
+        let met = seeds.iter().find(|report| report.coverage.count(*mark) > 0);
+        let seed = met.unwrap_or_else(|| panic!("no seed has met: {}", mark.name())).seed;
+        let mut setting = Setting::of(seed);
+        let is_off: Vec<bool> = switches.iter().map(|name| setting.switch_off(name)).collect();
+        assert!(is_off.contains(&true), "{switches:?} switches nothing off in seed {seed}");
+        let report = run_with(seed, setting, true);
+        println!("{} {seed}: {}", mark.name(), report.coverage.count(*mark));
+        check(&report);
+        assert_eq!(report.coverage.count(*mark), 0, "seed {seed} without {switches:?}: {}", mark.name());
+    }
+}

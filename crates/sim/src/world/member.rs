@@ -21,6 +21,7 @@ use crate::fabric::{Device, MS, SimFabric};
 use crate::oracle::{Floors, Violation};
 use crate::parts::{LANES, Lines, SimClock, SimControl, SimExecutor};
 use crate::random::Random;
+use crate::rows;
 use crate::setting::{SEGMENT_BYTES, Setting, Strike};
 
 pub(super) type SimDriver = Driver<SimFabric, TestDisk, SimClock, SimControl, SimExecutor>;
@@ -432,6 +433,7 @@ impl World {
             Ok(opened) => opened,
             Err(error) => return self.opening_failed(at, &error.to_string()),
         };
+        rows::opened(&opened, |mark| self.coverage.add(mark));
         if let Err(error) = store.begin() {
             drop(store);
             return self.opening_failed(at, &error.to_string());
@@ -547,7 +549,7 @@ impl World {
             member.has_ghosts = false;
             member.has_lost_memory = true;
             member.lost_power = true;
-            self.mark(Mark::PowerLost);
+            self.lost_power(survive);
         } else {
             member.disk = member.disk.after_kill();
             member.staging = member.staging.as_ref().map(TestDisk::after_kill);
@@ -569,6 +571,15 @@ impl World {
         }
     }
 
+    fn lost_power(&mut self, survive: Survive) {
+        self.mark(Mark::PowerLost);
+        self.mark(match survive {
+            Survive::Nothing => Mark::UnflushedLost,
+            Survive::Everything => Mark::UnflushedKept,
+            Survive::Seeded(_) | Survive::By { .. } | Survive::Chosen { .. } => Mark::UnflushedTorn,
+        });
+    }
+
     /// A member's process dies; without power what was not flushed may be gone.
     pub(super) fn die(&mut self, at: usize, has_power: bool) {
         if self.members[at].driver.is_none() {
@@ -584,6 +595,7 @@ impl World {
         member.log = None;
         member.reader = None;
         member.has_whole_superblock = true;
+        let mut was_at_work = false;
         if let Some(mut driver) = member.driver.take() {
             let superblock = driver.store().superblock();
             member.provable = (superblock.trimmed, superblock.persisted);
@@ -596,12 +608,15 @@ impl World {
                 member.disk.stop_at(steps + work);
                 for lane in 0..LANES.len() {
                     if executor.is_busy(lane) {
+                        was_at_work |= !member.disk.stopped();
                         executor.work(lane);
                     }
                 }
+                was_at_work &= member.disk.stopped();
             }
             drop(driver);
         }
+        let is_in_update = !member.has_whole_superblock;
         if has_power {
             member.disk = member.disk.after_kill();
             member.staging = member.staging.as_ref().map(TestDisk::after_kill);
@@ -613,7 +628,14 @@ impl World {
             member.has_lost_memory = true;
             member.lost_power = true;
         }
-        self.mark(if has_power { Mark::Killed } else { Mark::PowerLost });
+        if has_power {
+            self.mark(Mark::Killed);
+        } else {
+            self.lost_power(survive);
+        }
+        if was_at_work {
+            self.mark(if is_in_update { Mark::KilledInUpdate } else { Mark::KilledInWork });
+        }
         self.mark(phase.mark(has_power));
         self.say(format_args!("m{at} dies, {phase:?}{}", if has_power { "" } else { ", without power" }));
         self.left(at);
