@@ -9,6 +9,7 @@ use windlass_store::{Condition, Inspection, OpenError, Opened, Options, RepairEr
 use crate::lone::{AROUND, Gone, Lone, SEGMENT, founding, options, records};
 use crate::member::number_of;
 use crate::oracle::{Content, Entry, Found, Oracle, Seen};
+use crate::salvage;
 
 /// How often an image was opened how.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -262,6 +263,12 @@ pub(crate) fn harmed(disk: &TestDisk, oracle: &Oracle, by_file: bool) -> Result<
     } else {
         disk.flip(&name, lsn.0 % SEGMENT + 20, 1);
     }
+    let segment = lsn.0 / SEGMENT;
+    let is_harmed =
+        |entry: &&Entry| if by_file { entry.start.0 / SEGMENT == segment } else { entry.start == lsn };
+    let missing: Vec<Lsn> = oracle.records.iter().filter(is_harmed).map(|entry| entry.start).collect();
+    salvage::salvaged(&disk.copied_in_place(), oracle, &missing)
+        .map_err(|wrong| format!("harmed: {wrong}"))?;
     let wrong =
         |what: &str| Err(format!("TAKEN FOR A TORN END: {name}, harmed at {lsn} (file: {by_file}), {what}"));
     let report = Inspection::open(disk.clone(), None).and_then(|mut inspection| inspection.verify());

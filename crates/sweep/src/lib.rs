@@ -11,6 +11,7 @@ mod lone;
 mod member;
 mod oracle;
 mod random;
+mod salvage;
 mod sweep;
 
 pub use check::Opens;

@@ -10,6 +10,7 @@ use crate::life::Workload;
 use crate::lone::Gone;
 use crate::oracle::Oracle;
 use crate::random::{Random, mix};
+use crate::salvage;
 
 /// What becomes of what was not flushed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -277,18 +278,13 @@ impl Sweep<'_> {
             Ok(Err(wrong)) => return self.wrong(round, step, kind, wrong),
             Err(panic) => return self.wrong(round, step, kind, format!("PANIC {}", text(&*panic))),
         };
+        let copy = || before.copied_in_place();
+        self.held(round, step, kind, || salvage::salvaged(&copy(), oracle, &[]));
         if kind == Kind::Killed {
-            let (harmed, by_file) = (before.copied_in_place(), random.below(2) == 0);
-            let harmed = catch_unwind(AssertUnwindSafe(|| check::harmed(&harmed, oracle, by_file)));
-            let older = before.copied_in_place();
-            let older = catch_unwind(AssertUnwindSafe(|| check::older(&older, oracle)));
-            for harmed in [harmed, older] {
-                match harmed {
-                    Ok(Ok(())) => {}
-                    Ok(Err(wrong)) => self.wrong(round, step, kind, wrong),
-                    Err(panic) => self.wrong(round, step, kind, format!("PANIC {}", text(&*panic))),
-                }
-            }
+            let by_file = random.below(2) == 0;
+            self.held(round, step, kind, || check::harmed(&copy(), oracle, by_file));
+            self.held(round, step, kind, || check::older(&copy(), oracle));
+            self.held(round, step, kind, || salvage::without_superblock(&copy(), oracle));
         }
         // Recovery is crashed too: at each of its steps where that is the round's matter, at one elsewhere.
         let every = round == 1 && matches!(kind, Kind::Reordered | Kind::Killed);
@@ -315,6 +311,15 @@ impl Sweep<'_> {
             if !every || self.is_over() {
                 return;
             }
+        }
+    }
+
+    /// What does not hold, or panics, is wrong.
+    fn held(&mut self, round: u64, step: u64, kind: Kind, check: impl FnOnce() -> Result<(), String>) {
+        match catch_unwind(AssertUnwindSafe(check)) {
+            Ok(Ok(())) => {}
+            Ok(Err(wrong)) => self.wrong(round, step, kind, wrong),
+            Err(panic) => self.wrong(round, step, kind, format!("PANIC {}", text(&*panic))),
         }
     }
 
