@@ -474,7 +474,7 @@ pub enum LossError {
     Led,
     /// Of a word for lost memory: this member lacks what it may have acknowledged, which that word does not give up.
     #[error(
-        "this member has lost what it may have acknowledged {}, which a word for lost memory does not give up: give it at a member that lacks nothing, or accept the loss here (`windlass group accept-loss`)", Lost(*from, *mark)
+        "this member has lost what it may have acknowledged {}, which a word for lost memory does not give up: give it at a member that lacks nothing, or accept the loss here (`Node::accept_loss`)", Lost(*from, *mark)
     )]
     Damaged {
         /// Where its log ends.
@@ -493,7 +493,7 @@ pub enum LossError {
     /// This member's log is empty and of no epoch: nobody has led it yet, or its disk was emptied (kind 55). With another such one it would begin a new group, in epochs
     /// that the old one may have used.
     #[error(
-        "this member's log is empty, at LSN {end}, and nobody has led it: its folder is new, or was emptied, and there is nothing that it could lead with. A new group begins once all of its members are reached (where one never will be, found the group again without it); in any other, give the word to a member that has a log (`windlass group status` shows where each ends), and have this one replaced"
+        "this member's log is empty, at LSN {end}, and nobody has led it: its folder is new, or was emptied, and there is nothing that it could lead with. A new group begins once all of its members are reached (where one never will be, found the group again without it); in any other, give the word to a member that has a log (`Node::status` shows where each ends), and have this one replaced"
     )]
     Empty {
         /// Where it begins and ends.
@@ -529,7 +529,7 @@ pub enum Undecided {
     },
     /// All members have answered, and a member may have acknowledged what no log among them reaches: nobody else can come who has it.
     #[error(
-        "all members have answered, and {member} has lost what no log among them is known to hold, and it may have acknowledged, {}: restore the folder of a member from a copy; or accept the loss at the member that is to lead (`windlass group accept-loss`)", Lost(*from, *mark)
+        "all members have answered, and {member} has lost what no log among them is known to hold, and it may have acknowledged, {}: restore the folder of a member from a copy; or accept the loss at the member that is to lead (`Node::accept_loss`)", Lost(*from, *mark)
     )]
     Lost {
         /// Who.
@@ -541,7 +541,7 @@ pub enum Undecided {
     },
     /// This member lacks what it may have acknowledged, and hears no primary: it does not lead, and can't be repaired until another member does.
     #[error(
-        "this member has lost what it may have acknowledged {}, and hears no primary that could send it again: start the other members; where all are damaged, restore the folder of one from a copy, or accept the loss at the one that is to lead (`windlass group accept-loss`)", Lost(*from, *mark)
+        "this member has lost what it may have acknowledged {}, and hears no primary that could send it again: start the other members; where all are damaged, restore the folder of one from a copy, or accept the loss at the one that is to lead (`Node::accept_loss`)", Lost(*from, *mark)
     )]
     Damaged {
         /// Where its log ends.
@@ -600,7 +600,7 @@ pub enum Undecided {
     /// An operator's word was given at a member whose log ends below what the best log has released: it would need a checkpoint of a primary. The word
     /// has lapsed.
     #[error(
-        "the best log is {member}'s, which has released all below LSN {trimmed}, beyond the end of this member's: give the word at {member} instead (`windlass group accept-loss`, or `Node::accept_memory_loss` where only memory was lost)"
+        "the best log is {member}'s, which has released all below LSN {trimmed}, beyond the end of this member's: give the word at {member} instead (`Node::accept_loss`, or `Node::accept_memory_loss` where only memory was lost)"
     )]
     Released {
         /// Whose log is the best.
@@ -660,7 +660,7 @@ pub enum StopReason {
     },
     /// The log's configuration names another disk under this member's number: its primary has counted with that one.
     #[error(
-        "the group knows another folder under this member's number (incarnation {known:016x}, this one's is {found:016x}): have a new member take its place, with a number and a folder of its own (`windlass group replace`)"
+        "the group knows another folder under this member's number (incarnation {known:016x}, this one's is {found:016x}): have a new member take its place, with a number and a folder of its own (`Change::Replace`)"
     )]
     OtherDisk {
         /// The configuration's.

@@ -93,10 +93,10 @@ impl DiskError {
         }
         match (self.errno, self.call) {
             (Errno::IO, DiskCall::Read) if is_superblock => {
-                "; check the device; one copy of the superblock is enough, and `windlass log repair` writes again what the medium does not give of the other"
+                "; check the device; one copy of the superblock is enough, and `windlass::store::repair` writes again what the medium does not give of the other"
             }
             (Errno::IO, DiskCall::Read) => {
-                "; check the device; `windlass log repair --dry-run` says what the medium does not give and what can be kept"
+                "; check the device; a dry run of `windlass::store::repair` says what the medium does not give and what can be kept"
             }
             (Errno::IO, _) => "; check the device",
             // madvise(2), MADV_POPULATE_WRITE: the address is right, what is behind it is not there.
@@ -169,9 +169,9 @@ mod tests {
     fn what_to_do_about_a_system_call_that_failed_is_said_where_it_follows() {
         let text = |call, file: &str, errno| DiskError { call, file: file.into(), errno }.to_string();
         let of_the_superblock = text(DiskCall::Read, "/a/superblock", Errno::IO);
-        assert!(of_the_superblock.contains("`windlass log repair` writes again"), "{of_the_superblock}");
+        assert!(of_the_superblock.contains("`windlass::store::repair` writes again"), "{of_the_superblock}");
         let of_a_segment = text(DiskCall::Read, "/a/0000000000000000.segment", Errno::IO);
-        assert!(of_a_segment.contains("`windlass log repair --dry-run`"), "{of_a_segment}");
+        assert!(of_a_segment.contains("dry run of `windlass::store::repair`"), "{of_a_segment}");
         assert!(text(DiskCall::Allocate, "/a/x.tmp", Errno::DQUOT).ends_with("share of it"));
         assert_eq!(
             text(DiskCall::Open, "/a", Errno::NOENT),

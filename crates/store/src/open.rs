@@ -122,8 +122,9 @@ pub enum OpenError {
         /// The log there.
         found: LogId,
     },
-    /// The folder of a group's member was copied: two members with one identity must never vote. Start the copy from an empty folder, or take it over as a new member.
-    #[error("{} is a copy of another folder of log {log_id}: a copied member must not vote; start it from an empty folder, or take the copy over as a new member", folder.display())]
+    /// The folder of a group's member was copied: two members with one identity must never vote. Start the member from the folder that was copied; where that is gone have a new member
+    /// take its place, with a number and an empty folder of its own.
+    #[error("{} is a copy of another folder of log {log_id}: a copied member must not vote: start the member from the folder that was copied, or, where that is gone, have a new member take its place, with a number and a folder of its own (`Change::Replace`)", folder.display())]
     Copied {
         /// The folder.
         folder: PathBuf,
@@ -131,7 +132,7 @@ pub enum OpenError {
         log_id: LogId,
     },
     /// The log has a whole record of an epoch that this superblock has never promised: the superblock is from before, as one that was put back. What it had promised is forgotten with what it lacks. Put back the
-    /// one that belongs to the log; a member starts again from an empty folder; a lone log's history is made again from its records by a repair that is ordered to, or the log is salvaged.
+    /// one that belongs to the log; a new member, with an empty folder, takes a member's place; a lone log's history is made again from its records by a repair that is ordered to, or the log is salvaged.
     #[error(
         "{}: older than the log: {} has a whole record of epoch {epoch} at LSN {lsn}, offset {offset}, and this superblock has promised none above {promised}; {}",
         superblock.display(), file.display(), older_remedy(*holder)
@@ -153,7 +154,7 @@ pub enum OpenError {
         holder: Holder,
     },
     /// Whole records lie behind the place where this superblock says that the log was closed: it is from before they were appended, most likely put back. In a lone log nothing is lost: put back the superblock
-    /// that belongs to the log, or have the records kept as its end by a repair that is ordered to, or salvage the log. A member may have promised more since, and starts again from an empty folder.
+    /// that belongs to the log, or have the records kept as its end by a repair that is ordered to, or salvage the log. A member may have promised more since, and a new one, with an empty folder, takes its place.
     #[error(
         "{}: older than the log: it says that the log was closed at LSN {clean}, and {} has a whole record behind that, at LSN {lsn}, offset {offset}: most likely an older superblock was put back; {}",
         superblock.display(), file.display(), past_remedy(*holder)
@@ -174,7 +175,7 @@ pub enum OpenError {
     },
     /// A segment file has a wrong length or name: something else has been at the folder. Restore it from a copy, or have the log
     /// repaired ([`RepairOrders`](crate::RepairOrders)), which gives it its length and keeps what is whole in it.
-    #[error("{}: a segment of {len_bytes} bytes at LSN {base}, segments have {segment_bytes}: the file was cut short, grown or renamed; restore it from a copy, or let `windlass log repair` keep what is whole in it", file.display())]
+    #[error("{}: a segment of {len_bytes} bytes at LSN {base}, segments have {segment_bytes}: the file was cut short, grown or renamed; restore it from a copy, or let `windlass::store::repair` keep what is whole in it", file.display())]
     SegmentFile {
         /// The file.
         file: PathBuf,
@@ -234,7 +235,7 @@ pub enum OpenError {
     #[error("the mode `salvage` reads only: inspect the folder instead of opening it")]
     Salvage,
     /// The log has had too many epochs since its trim point, one for each opening after a crash, and needs another one: open it [trimmed](Store::open_trimmed). Reading it works as it is.
-    #[error("{0}, as it is opened (`windlass log trim`)")]
+    #[error("{0}, as it is opened (`Log::open_trimmed`)")]
     History(#[from] HistoryError),
     /// The superblock can't hold what it held: a defect.
     #[error(transparent)]

@@ -23,8 +23,8 @@ pub enum OpenCutError {
     /// It can't be opened, cut or not: what lies below the cut has damage itself, or something else is amiss. Cut at the damage or before it.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// The log belongs to a member of a group, whose end is its primary's to decide. Start it from an empty folder.
-    #[error("{} holds the log of a group's member, which is not cut by hand: start the member from an empty folder", folder.display())]
+    /// The log belongs to a member of a group, whose end is its primary's to decide. Start it as a node.
+    #[error("{} holds the log of a group's member, which is not cut by hand: start the member, and its primary decides where its log ends", folder.display())]
     Member {
         /// The folder.
         folder: PathBuf,

@@ -868,7 +868,7 @@ fn r_12_a_log_whose_history_is_full_was_not_filled_by_truncations_and_opens_trim
         std::mem::forget(log);
     };
     assert_eq!(kills, 6);
-    assert!(error.to_string().contains("windlass log trim"), "{error}");
+    assert!(error.to_string().contains("`Log::open_trimmed`"), "{error}");
     let full = |error: &OpenError| {
         matches!(error, OpenError::Store(windlass::store::OpenError::History(HistoryError::TooMany)))
     };

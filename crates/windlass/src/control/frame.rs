@@ -46,7 +46,7 @@ pub enum Exclusion {
     /// The folder was made anew: who comes back with an empty disk has lost what it promised and acknowledged. Or the peer has taken one that was made anew, and has
     /// counted with that.
     #[error(
-        "this member's folder was made anew, or another one was taken in its place (incarnation {found:016x}, known is {known:016x}): have a new member take its place, with a number and a folder of its own (`windlass group replace`), or, if all other members keep this one out, put its old folder back"
+        "this member's folder was made anew, or another one was taken in its place (incarnation {found:016x}, known is {known:016x}): have a new member take its place, with a number and a folder of its own (`Change::Replace`), or, if all other members keep this one out, put its old folder back"
     )]
     OtherDisk {
         /// What the peer has met, or its configuration names.
@@ -65,11 +65,13 @@ pub enum Exclusion {
         found: u64,
     },
     /// It is in nobody's configuration, or was given another one.
-    #[error("this member's configuration is not the group's: give every member of the group the same file")]
+    #[error(
+        "this member's configuration is not the group's: give every member of the group the same members and quorums"
+    )]
     Configuration,
     /// The other one's group does not have this member: it was taken out of it, another took its place, or it never was in it.
     #[error(
-        "its group does not have this member: if it has left, or another took its place, stop it, and its folder can be removed; otherwise check the members in the options"
+        "its group does not have this member: if it has left, or another took its place, stop it, and its folder can be removed; otherwise check the members that it was given"
     )]
     Outside,
 }

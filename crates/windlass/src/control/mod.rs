@@ -88,7 +88,7 @@ pub struct Terms {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Refused {
     /// The first bytes are not this protocol's.
-    #[error("it does not speak windlass's control protocol")]
+    #[error("it does not speak windlass's control protocol: something at that address dials the wrong port")]
     NotWindlass,
     /// Another framing version.
     #[error(
@@ -104,10 +104,14 @@ pub enum Refused {
     #[error("it does not know the group's secret: give every member the same one")]
     Secret,
     /// It closed or fell silent before the handshake was over; a peer that refuses us does just that.
-    #[error("it closed the connection or fell silent during the handshake: its own log says why")]
+    #[error(
+        "it closed the connection or fell silent during the handshake: a member's own lines say why, and whatever is no member has nothing to look for at this port"
+    )]
     Handshake,
     /// Too many connections were in the middle of their handshake, and this one was the oldest of them.
-    #[error("it had to make room for another: too many connections that have not proved themselves")]
+    #[error(
+        "it had to make room for another: too many connections that have not proved themselves: see what connects to this port"
+    )]
     Crowded,
     /// A member of another group.
     #[error("its log is {found}, this group's is {expected}: check its address and folder")]
@@ -149,7 +153,7 @@ pub enum Refused {
     },
     /// No member of the group.
     #[error(
-        "{member} is no member of this group, as far as is known here: stop it if it has left, otherwise check the members in its options"
+        "{member} is no member of this group, as far as is known here: stop it if it has left, otherwise check the members that it was given"
     )]
     NotAMember {
         /// Its number.
@@ -157,7 +161,7 @@ pub enum Refused {
     },
     /// The peer answers that this member is none of its group.
     #[error(
-        "{by} does not have this member in its group: if it has left, or another took its place, stop it, and its folder can be removed; otherwise check the members in the options"
+        "{by} does not have this member in its group: if it has left, or another took its place, stop it, and its folder can be removed; otherwise check the members that it was given"
     )]
     Outside {
         /// Who answers so.

@@ -419,7 +419,7 @@ where
 
     fn start_tenure(&mut self, token: Token, quorum: &FenceQuorum, at: Lsn) {
         if self.local.store.superblock().history.is_nearly_full() {
-            warn!(self.options.logger, "the log has had at least {} epochs since its trim point, it can hold {}: trim it, or no member can take over", HISTORY_ENTRIES_NEARLY_FULL,
+            warn!(self.options.logger, "the log has had at least {} epochs since its trim point, it can hold {}: trim it (`Log::trim`), or no member can take over", HISTORY_ENTRIES_NEARLY_FULL,
                 HISTORY_ENTRIES_MAX; "folder" => %self.folder.display());
         }
         let geometry = self.local.geometry();

@@ -170,8 +170,10 @@ where
         self.news.configured(configuration);
         self.port.set_configuration(configuration, committed);
         let voters: Vec<String> = configuration.voters().map(|voter| voter.to_string()).collect();
+        let learner =
+            configuration.learner().map_or_else(|| String::from("nobody"), |learner| learner.id.to_string());
         info!(self.options.logger, "configuration {}: {}", configuration.number(), voters.join(", ");
-            "committed" => committed, "learner" => configuration.learner().map(|learner| learner.id.to_string()));
+            "committed" => committed, "learner" => learner);
     }
 
     /// The newest configuration of this member's log, and whether it is known to be committed.

@@ -221,8 +221,7 @@ impl News {
         } else if self.strange.get_or_insert(Lasting::new(now)).is_due(now) {
             info!(
                 logger,
-                "this member belongs to no group yet: it waits for a primary that has added it (`windlass group add {}`, or `replace`)",
-                self.me.0
+                "this member belongs to no group yet: it waits for a primary that has added it (`Node::change`)"
             );
         }
         let has_majority = self.has_majority();
@@ -400,8 +399,8 @@ pub(super) fn event(logger: &Logger, event: &Event) {
         Event::NotAMember { configuration: 0 } => {
             warn!(
                 logger,
-                "this member never was in its group, or not among those that it began with: give it the group's file, where it has `joins = true`, and an empty folder, \
-                 and add it (`windlass group add`)"
+                "this member never was in its group, or not among those that it began with: have it join (`NodeOptions::joined`), with an empty folder, and add it \
+                 (`Node::change`)"
             );
         }
         Event::NotAMember { configuration } => {
@@ -531,7 +530,7 @@ mod tests {
             format!(
                 "{by} {verb} this member out: this member's folder was made anew, or another one was taken in its place (incarnation \
                  000000000000000b, known is 000000000000000a): have a new member take its place, with a number and a folder of its own \
-                 (`windlass group replace`), or, if all other members keep this one out, put its old folder back"
+                 (`Change::Replace`), or, if all other members keep this one out, put its old folder back"
             )
         };
         assert_eq!(lines[..2], [said("m2", "keeps"), said("m3", "keeps")]);
@@ -563,7 +562,8 @@ mod tests {
         let mut one = Fixture::new();
         one.news = News::of(MemberId(4), &[], 0, 400 * MS, 0);
         one.status.primary = Some(MemberId(4));
-        let waits = "this member belongs to no group yet: it waits for a primary that has added it (`windlass group add 4`, or `replace`)";
+        let waits =
+            "this member belongs to no group yet: it waits for a primary that has added it (`Node::change`)";
         one.wait(5_000);
         assert_eq!(one.lines(), [waits]);
         one.wait(10_000);

@@ -377,7 +377,7 @@ fn start<D: Disk>(
         "tail" => %opened.tail, "clean" => opened.clean, "rewritten_bytes" => opened.rewritten_bytes,
         "cut" => opened.cut, "persisted" => %persisted);
     if is_nearly_full {
-        warn!(options.logger, "the log has had at least {} epochs since its trim point, it can hold {}: trim it, or it will not open after a crash", HISTORY_ENTRIES_NEARLY_FULL,
+        warn!(options.logger, "the log has had at least {} epochs since its trim point, it can hold {}: trim it (`Log::trim`), or it will not open after a crash", HISTORY_ENTRIES_NEARLY_FULL,
             HISTORY_ENTRIES_MAX; "folder" => %fixed.folder.display());
     }
     Ok(Owner::start(Shared::new(fixed, Arc::new(tenure)), slots, options.threads))

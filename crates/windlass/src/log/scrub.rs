@@ -88,7 +88,7 @@ impl Shared {
                 let is_new = state.damage.iter().all(|known| known.start != damage.start);
                 if is_new && state.damage.len() < DAMAGE_MAX {
                     meters.damage_found.add(1);
-                    warn!(self.logger, "damage in what was on the medium: restore the file from a copy, or see with `windlass log repair --dry-run` what can be kept";
+                    warn!(self.logger, "damage in what was on the medium: restore the file from a copy, or see by a dry run of `windlass::store::repair` what can be kept";
                         "file" => %damage.file.display(), "offset" => damage.offset, "lsn" => %damage.start,
                         "to" => %damage.end, "cause" => %damage.reason);
                     state.damage.push(damage);
@@ -130,7 +130,7 @@ impl Shared {
 
 impl Log {
     /// Damage that the scrub has found in cold segments since the opening, oldest first, at most 64 ranges: records that were on the medium and can't be read any
-    /// more. A copy of the file can be put back, or see what `windlass log repair` can keep. Of a primary's log it is empty: its node tells of damage, and its peers repair it.
+    /// more. A copy of the file can be put back, or see what [`store::repair`](crate::store::repair) can keep. Of a primary's log it is empty: its node tells of damage, and its peers repair it.
     #[must_use]
     pub fn damage(&self) -> Vec<Damage> {
         locked(&self.shared.scrub.state).damage.clone()

@@ -280,7 +280,7 @@ impl Shared {
         if retained > percent(WARN_PERCENT) {
             if !self.warned.swap(true, Ordering::Relaxed) {
                 self.meters.retention_warnings.add(1);
-                warn!(self.logger, "the log is nearly full: trim it, or appends will be refused";
+                warn!(self.logger, "the log is nearly full: trim it (`Log::trim`) or open it with a larger retention_bytes, or appends will be refused";
                     "folder" => %self.folder.display(), "retained_bytes" => retained,
                     "retention_bytes" => self.retention_bytes, "trimmed" => %self.media.trimmed());
             }

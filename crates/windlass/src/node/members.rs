@@ -34,7 +34,7 @@ pub enum Outside {
     },
     /// It was founded as if the group had begun with it, which a primary denies.
     #[error(
-        "it never was in its group, or not among those that it began with: start it with an empty folder as one that joins, and have it added"
+        "it never was in its group, or not among those that it began with: start it with an empty folder as one that joins (`NodeOptions::joined`), and have it added (`Node::change`)"
     )]
     NeverIn,
     /// It is to be added, and was not yet: it knows of no configuration.
@@ -42,7 +42,7 @@ pub enum Outside {
     NotYet,
     /// It follows nobody, and these members don't have it in their group.
     #[error(
-        "it follows no primary, and {} not have it in the group: if it has left, or another took its place, stop it, and its folder can be removed; otherwise check the members in its options",
+        "it follows no primary, and {} not have it in the group: if it has left, or another took its place, stop it, and its folder can be removed; otherwise check the members that it was given",
         said_by(by)
     )]
     SaidBy {

@@ -68,7 +68,7 @@ pub(super) fn run(context: &Context) -> Outcome {
         Err(error) => return Outcome::failed(format!("cannot read the repository: {error}")),
     };
     let mut complaints = Vec::new();
-    let checks: [fn(&Source) -> Vec<String>; 7] = [
+    let checks: [fn(&Source) -> Vec<String>; 8] = [
         long_file,
         unsafe_outside,
         unsafe_not_forbidden,
@@ -76,6 +76,7 @@ pub(super) fn run(context: &Context) -> Outcome {
         forbidden_words,
         foreign_hosts,
         foreign_packages,
+        commands_in_libraries,
     ];
     for check in checks {
         complaints.extend(sources.iter().flat_map(check));
@@ -265,6 +266,22 @@ fn foreign_packages(source: &Source) -> Vec<String> {
         .collect()
 }
 
+/// A library's lines are for any program that has it: they name its items, and the command says its commands for them (`words.rs` there).
+fn commands_in_libraries(source: &Source) -> Vec<String> {
+    let is_library = source.path.starts_with("crates/")
+        && source.path.contains("/src/")
+        && !["cli", "sim", "sweep", "xtask"].iter().any(|of| source.path.split('/').nth(1) == Some(of));
+    if !is_library || !source.is_rust() {
+        return Vec::new();
+    }
+    let lines = source.text.lines().enumerate();
+    let lines = lines.filter(|(_, line)| !line.trim_start().starts_with("//"));
+    let named = lines.filter(|(_, line)| line.contains(concat!("`win", "dlass ")));
+    named
+        .map(|(at, _)| format!("{}:{}: names a command: name the library's item", source.path, at + 1))
+        .collect()
+}
+
 /// Files of Rust that no module names: the compiler never sees them.
 fn orphans(sources: &[Source]) -> Vec<String> {
     let named_in = |parent: &str, module: &str| {
@@ -329,6 +346,16 @@ mod tests {
         assert_eq!(wall_clock(&file("crates/engine/src/engine.rs", code)).len(), 1);
         assert!(wall_clock(&file("crates/engine/src/engine.rs", format!("// {code}"))).is_empty());
         assert!(wall_clock(&file(WALL_CLOCK_ALLOWED[0].0, code)).is_empty());
+    }
+
+    #[test]
+    fn a_command_in_a_librarys_line_is_found_and_in_its_comments_and_the_commands_own_is_not() {
+        let command = concat!("`win", "dlass log repair`");
+        let line = format!("fn f() {{ warn(\"see {command}\") }}\n");
+        assert_eq!(commands_in_libraries(&file("crates/store/src/open.rs", &line)).len(), 1);
+        assert_eq!(commands_in_libraries(&file("crates/cli/src/log/read.rs", &line)), Vec::<String>::new());
+        let comment = format!("//! What {command} does.\n    /// And {command}.\n");
+        assert_eq!(commands_in_libraries(&file("crates/store/src/open.rs", comment)), Vec::<String>::new());
     }
 
     #[test]
