@@ -10,6 +10,7 @@
 
 mod affinity;
 pub(crate) mod checkpoint;
+mod close;
 mod events;
 mod helm;
 #[cfg(any(test, feature = "faults"))]
@@ -38,6 +39,7 @@ use windlass_log::{Epoch, GeometryError, LogId, Lsn, MemberId, Superblock};
 use windlass_store::disk::{Errno, RealDisk};
 use windlass_store::{DiskCall, DiskError, Founding, Store, StoreError};
 
+pub use close::NodeCloseError;
 pub use events::{NodeEvent, NodeEvents};
 pub use members::{Members, NodeChangeError, Outside};
 pub use options::{FabricChoice, NodeOptions, PumpMode};
@@ -727,26 +729,6 @@ impl Node {
         let bringer = self.bringer.lock().unwrap_or_else(PoisonError::into_inner).take();
         checkpoint::join(bringer, &self.inner.ledger, &self.inner.logger);
     }
-}
-
-/// A node that did not end well. The next opening recovers it.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum NodeCloseError {
-    /// The last flush or the clean mark failed.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// It had stopped before, or a reservation stayed in flight: no clean mark was written.
-    #[error(
-        "the node had stopped before ({stopped:?}), or a reservation stayed in flight: no clean mark was written"
-    )]
-    Unclean {
-        /// Why it had stopped, if it had.
-        stopped: Option<StopReason>,
-    },
-    /// It was closed by a waker that the node ran on a thread of its own, which can't wait for its end: it ends once that waker has returned. Close it from a
-    /// thread of the application to hear how.
-    #[error("the node was closed by a waker on its own thread: it ends once that has returned")]
-    Within,
 }
 
 impl Drop for Node {
