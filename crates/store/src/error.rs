@@ -114,6 +114,14 @@ impl DiskError {
             (Errno::NOMEM, DiskCall::Map) => {
                 "; raise the limit of mappings (`sysctl vm.max_map_count`) or of address space (RLIMIT_AS)"
             }
+            // The folder's own path may have links, which are followed; its files are opened with O_NOFOLLOW.
+            (Errno::LOOP, DiskCall::Open) => {
+                "; a link is there that leads back to itself, or is in the place of a log's file, where none is followed: put the plain file there"
+            }
+            // A folder, a pipe or a socket.
+            (Errno::ISDIR | Errno::SPIPE | Errno::NXIO, _) => {
+                "; something else is in the place of a plain file: move it out of the folder"
+            }
             (_, _) => "",
         }
     }
@@ -173,6 +181,16 @@ mod tests {
         let of_a_segment = text(DiskCall::Read, "/a/0000000000000000.segment", Errno::IO);
         assert!(of_a_segment.contains("dry run of `windlass::store::repair`"), "{of_a_segment}");
         assert!(text(DiskCall::Allocate, "/a/x.tmp", Errno::DQUOT).ends_with("share of it"));
+        assert!(text(DiskCall::Open, "/a/superblock", Errno::LOOP).ends_with("put the plain file there"));
+        for (call, errno) in [
+            (DiskCall::Read, Errno::ISDIR),
+            (DiskCall::Remove, Errno::ISDIR),
+            (DiskCall::Read, Errno::SPIPE),
+            (DiskCall::Open, Errno::NXIO),
+        ] {
+            let odd = text(call, "/a/free-00000009", errno);
+            assert!(odd.ends_with("move it out of the folder"), "{odd}");
+        }
         assert_eq!(
             text(DiskCall::Open, "/a", Errno::NOENT),
             "opening /a failed: No such file or directory (os error 2)"
