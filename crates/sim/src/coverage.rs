@@ -333,8 +333,6 @@ marks! {
     FoundEndMissed = "recovery: D-26, an end below what was acknowledged";
     /// A lone log went on in its epoch.
     WentOnClosed = "recovery: D-27, a lone log closed";
-    /// A lone log went on in a new epoch, though it was closed.
-    WentOnUnchained = "recovery: D-28, a lone log closed, without its chain";
     /// A lone log went on in a new epoch.
     WentOnCrashed = "recovery: D-29, a lone log not closed";
     /// A member's log went on as it was.

@@ -47,12 +47,11 @@ fn found(row: Row) -> Option<Mark> {
 fn went_on(onward: Onward) -> Option<Mark> {
     match onward {
         Onward::Closed => Some(Mark::WentOnClosed),
-        Onward::ClosedUnchained => Some(Mark::WentOnUnchained),
         Onward::Crashed => Some(Mark::WentOnCrashed),
         Onward::MemberClosed => Some(Mark::WentOnMemberClosed),
         Onward::MemberCrashed => Some(Mark::WentOnMemberCrashed),
-        // No folder is copied.
-        Onward::Copied | Onward::MemberCopied => None,
+        // A lone log is not trimmed here: its last record tells the chain. No folder is copied.
+        Onward::ClosedUnchained | Onward::Copied | Onward::MemberCopied => None,
     }
 }
 
