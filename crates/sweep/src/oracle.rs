@@ -26,7 +26,7 @@ impl Content {
         bytes
     }
 
-    fn is(&self, found: &Found) -> bool {
+    pub(crate) fn is(&self, found: &Found) -> bool {
         match found.kind {
             RecordKind::Data => self.items == 0 && found.payload == self.item(0),
             RecordKind::Batch => {

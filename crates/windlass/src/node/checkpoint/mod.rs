@@ -13,7 +13,7 @@
 //!
 //! 1. **The log is reset after the application's word alone**: [`CheckpointSink::finish`] has returned, so the checkpoint is durable. A crash before
 //!    finds the old log, which asks again; a crash between the two finds it again, and [`Checkpoints::position`] then says that nothing has to be streamed.
-//! 2. **A checkpoint is of what is committed**: its giver checks that it ends at a record's start at or below what it knows to be [`committed`], its taker that its epoch there is
+//! 2. **A checkpoint is of what is committed**: its giver checks that it ends at a record's start at or below what it knows to be [`committed`](committed()), its taker that its epoch there is
 //!    the primary's. History and configurations are the primary's own, from the offer that the log goes on with, and never the giver's.
 //! 3. **Nothing is believed**: every length is checked before anything is allocated, memory is bounded by [`wire::CREDITS`] chunks at each end.
 //! 4. **The pump waits for nothing here**: sockets are tasks of the control plane's thread, the application is called by threads of this module.
