@@ -535,7 +535,8 @@ pub(crate) fn connect(socket: &Path, pass: &Pass, patience: Duration) -> io::Res
 ///
 /// The stream's; the system has no random numbers.
 pub(crate) fn admit(stream: &UnixStream, pass: &Pass, patience: Duration) -> io::Result<Option<Refusal>> {
-    let mut to = stream.try_clone()?;
+    // No descriptor more: strangers are counted by their connections.
+    let mut to = stream;
     let mut challenge = [0; NONCE_BYTES];
     getrandom::fill(&mut challenge).map_err(|error| io::Error::other(error.to_string()))?;
     let mut frame = Vec::new();
@@ -550,7 +551,7 @@ pub(crate) fn admit(stream: &UnixStream, pass: &Pass, patience: Duration) -> io:
     }
     stream.set_read_timeout(Some(patience))?;
     // A client that waits for its welcome sends nothing behind its proof.
-    let mut from = BufReader::with_capacity(256, stream.try_clone()?);
+    let mut from = BufReader::with_capacity(256, stream);
     match read_frame(&mut from, &mut frame) {
         Ok(true) => {}
         Ok(false) => return Ok(Some(Refusal::Left)),

@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 
@@ -128,8 +129,11 @@ fn clients_that_stay_take_no_descriptor_that_the_log_needs_and_keep_nobody_out_k
     let socket = group.root.join(format!("m{primary}.sock"));
     let crowd: Vec<UnixStream> = crowd(&socket, 300);
     assert!(crowd.len() > 64, "{}", crowd.len());
+    let began = Instant::now();
     // Several segments, each of which takes descriptors.
     group.append(&b"x".repeat(999).into_iter().chain([b'\n']).cycle().take(400_000).collect::<Vec<u8>>());
+    // A crowd that lacked descriptors would be met with a pause for each of it.
+    assert!(began.elapsed() < Duration::from_secs(10), "{}", group.said(primary));
     group.wait_even();
     assert_eq!(group.primary(), primary, "it leads on: {}", group.said(primary));
     let lines = group.said(primary).lines().filter(|line| line.contains("a client was")).count();
