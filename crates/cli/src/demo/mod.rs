@@ -20,7 +20,7 @@ use self::check::Checked;
 use self::cluster::{Cluster, Plan};
 use self::feed::{Feed, Until};
 use self::input::Input;
-use self::report::{MemberBatches, MemberWindows, Progress, Report, Takeover};
+use self::report::{OfMember, Progress, Report, Takeover};
 use self::strike::{Fault, Faults, Late};
 use crate::client::Standing;
 use crate::exit::{Failure, Status};
@@ -220,11 +220,11 @@ fn run_in(args: &Args, input: &Input, folder: &Path, run: &Path) -> Result<(), F
         takeovers,
         windows: last
             .iter()
-            .map(|standing| MemberWindows { member: standing.by, windows: standing.windows })
+            .map(|standing| OfMember { member: standing.by, counted: standing.windows })
             .collect(),
         batches: last
             .iter()
-            .map(|standing| MemberBatches { member: standing.by, batches: standing.batches })
+            .map(|standing| OfMember { member: standing.by, counted: standing.batches })
             .collect(),
         completions_lost: last.iter().map(|standing| standing.completions_lost).collect(),
         level: args.level.name().to_owned(),

@@ -39,22 +39,13 @@ pub(super) struct Takeover {
     pub(super) kill_to_commit_ms: f64,
 }
 
-/// What a member counted of its windows, since its process that ran last began.
+/// What a member counted since its process that ran last began.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct MemberWindows {
+pub(super) struct OfMember<T> {
     /// Its number.
     pub(super) member: u8,
     #[serde(flatten)]
-    pub(super) windows: Windows,
-}
-
-/// What the batches cost that a member sent as primary, since its process that ran last began.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct MemberBatches {
-    /// Its number.
-    pub(super) member: u8,
-    #[serde(flatten)]
-    pub(super) batches: Batches,
+    pub(super) counted: T,
 }
 
 /// The result, as `--json` prints it.
@@ -78,9 +69,9 @@ pub(super) struct Report {
     /// Sums over the primaries that were frozen and thawed.
     pub(super) late: Late,
     /// Each member's, in their order.
-    pub(super) windows: Vec<MemberWindows>,
+    pub(super) windows: Vec<OfMember<Windows>>,
     /// The same of what their batches cost.
-    pub(super) batches: Vec<MemberBatches>,
+    pub(super) batches: Vec<OfMember<Batches>>,
     /// The same of the completions that it was told to throw away.
     #[serde(skip_serializing_if = "nothing_lost")]
     pub(super) completions_lost: Vec<LostCompletions>,
@@ -284,7 +275,7 @@ pub(super) fn table(report: &Report, members: &[(String, Checked)]) -> String {
         let _ =
             writeln!(out, "                 (a primary is suspected after {} ms of silence)", t.suspicion_ms);
     }
-    let sum = |of: fn(&Windows) -> u64| report.windows.iter().map(|of_one| of(&of_one.windows)).sum::<u64>();
+    let sum = |of: fn(&Windows) -> u64| report.windows.iter().map(|of_one| of(&of_one.counted)).sum::<u64>();
     let (binds, used_up) = (sum(|w| w.binds), sum(|w| w.used_up));
     if binds > 0 {
         let _ = writeln!(
@@ -296,7 +287,7 @@ pub(super) fn table(report: &Report, members: &[(String, Checked)]) -> String {
             grouped(used_up)
         );
     }
-    let sum = |of: fn(&Batches) -> u64| report.batches.iter().map(|of_one| of(&of_one.batches)).sum::<u64>();
+    let sum = |of: fn(&Batches) -> u64| report.batches.iter().map(|of_one| of(&of_one.counted)).sum::<u64>();
     let sent = sum(|b| b.sent);
     if sent > 0 {
         let _ = writeln!(
@@ -417,8 +408,8 @@ mod tests {
             unreadable: 0,
             takeovers: vec![],
             late: Late::default(),
-            windows: vec![MemberWindows { member: 1, windows: Windows::default() }],
-            batches: vec![MemberBatches { member: 1, batches: Batches::default() }],
+            windows: vec![OfMember { member: 1, counted: Windows::default() }],
+            batches: vec![OfMember { member: 1, counted: Batches::default() }],
             completions_lost: vec![LostCompletions::default()],
             level: String::from("durable"),
             members: 1,
