@@ -184,8 +184,11 @@ fn listen_for_signals(ends: &Sender<End>) -> Result<(), Failure> {
 
 /// A thread that nobody waits for.
 fn start(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
-    let thread = std::thread::Builder::new().name(format!("windlass-{name}"));
-    thread.spawn(body).map(drop).map_err(|error| missing("starting a thread", &error))
+    thread(name).spawn(body).map(drop).map_err(|error| missing("starting a thread", &error))
+}
+
+fn thread(name: &str) -> std::thread::Builder {
+    std::thread::Builder::new().name(format!("windlass-{name}"))
 }
 
 /// What the system does not give, with what to raise.

@@ -16,8 +16,8 @@ use windlass::{
     NodeEvent, NodeEvents, ReadError,
 };
 
-use super::End;
-use super::clients::{Clients, Crowded, Place, Seldom};
+use super::clients::{Clients, Place, Seldom};
+use super::{End, thread};
 use crate::client::{
     self, Batches, NotChanged, PAYLOAD_BYTES_MAX, Pass, Refusal, Reply, Request, Standing, Windows,
     read_frame, write_all,
@@ -137,7 +137,8 @@ impl Service {
         let mut place = match clients.take(&stream) {
             Ok(place) => place,
             Err(crowded) => {
-                self.refuse(&stream, &crowded);
+                turn_away(&stream, &crowded);
+                self.say_refused(&crowded);
                 return Ok(());
             }
         };
@@ -146,10 +147,9 @@ impl Service {
         serving.map(drop).inspect_err(|error| turn_away(&to, &no_thread(error)))
     }
 
-    fn refuse(&self, stream: &UnixStream, crowded: &Crowded) {
-        turn_away(stream, crowded);
+    fn say_refused(&self, why: &dyn std::fmt::Display) {
         if let Some(unsaid) = self.refusals.take(Instant::now()) {
-            warn!(self.logger, "a client was refused"; "cause" => %crowded, "unsaid_before" => unsaid);
+            warn!(self.logger, "a client was refused"; "cause" => %why, "unsaid_before" => unsaid);
         }
     }
 
@@ -165,10 +165,7 @@ impl Service {
             Err(error) => Some(error.to_string()),
         };
         if let Some(why) = refused {
-            if let Some(unsaid) = self.refusals.take(Instant::now()) {
-                warn!(self.logger, "a client was refused"; "cause" => why, "unsaid_before" => unsaid);
-            }
-            return;
+            return self.say_refused(&why);
         }
         place.prove();
         let (next, answers) = sync_channel(PIPELINE);
@@ -566,10 +563,6 @@ fn answer(
             return Some(reply);
         }
     }
-}
-
-fn thread(what: &str) -> std::thread::Builder {
-    std::thread::Builder::new().name(format!("windlass-{what}"))
 }
 
 /// Tells a client that it is not served.
