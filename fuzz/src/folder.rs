@@ -10,9 +10,10 @@ use std::sync::Arc;
 
 use windlass_log::{
     Appended, Drain, DrainState, Epoch, Extent, Handoff, LogId, Lsn, MemberId, OpenMode, RecordKind,
-    ReserveError, SEGMENT_BYTES_MIN, Tenure,
+    ReserveError, SEGMENT_BYTES_MIN,
 };
 use windlass_store::disk::testing::{Call, Survive, TestDisk};
+use windlass_store::testing::{hand_off, install};
 use windlass_store::{Founding, Inspection, OpenError, Options, Prepared, Read, Store, Surroundings};
 
 use crate::input::Input;
@@ -50,7 +51,7 @@ struct Written {
     trimmed: Lsn,
 }
 
-/// As `windlass_store::testing::LoneLog`, which the store's tests have: what this target runs stays as it was when its executions were counted.
+/// As `windlass_store::testing::LoneLog`, whose errors are not told apart from those of a disk that was told to stop.
 struct Log {
     disk: TestDisk,
     store: Arc<Store<TestDisk>>,
@@ -67,16 +68,9 @@ impl Log {
     fn over(disk: TestDisk, store: Store<TestDisk>, opened: &windlass_store::Opened) -> Result<Log, Stopped> {
         let store = Arc::new(store);
         stopped(&disk, store.begin())?;
-        let (handoff, drain) = Handoff::new(Tenure {
-            geometry: store.geometry(),
-            log_id: store.log_id(),
-            epoch: opened.epoch.expect("a lone log has an epoch"),
-            tail: opened.tail,
-            chain: opened.chain.expect("a lone log's chain is known"),
-            persisted: store.persisted().lsn(),
-            slots: 4,
-        });
-        handoff.set_limit(Lsn(1 << 60));
+        let epoch = opened.epoch.expect("a lone log has an epoch");
+        let chain = opened.chain.expect("a lone log's chain is known");
+        let (handoff, drain) = hand_off(&store, opened.tail, epoch, chain);
         let log = Log { disk, store, handoff, drain };
         log.prepare()?;
         Ok(log)
@@ -84,18 +78,8 @@ impl Log {
 
     fn prepare(&self) -> Result<(), Stopped> {
         while !matches!(stopped(&self.disk, self.store.prepare_step(self.handoff.tail()))?, Prepared::Idle) {}
-        self.install();
+        install(&self.store, &self.handoff);
         Ok(())
-    }
-
-    /// Installs what is ready, as far as the hand-off has room: a loss of power can leave more segments behind the tail than it holds.
-    fn install(&self) {
-        for (segment, memory) in self.store.ready() {
-            let next = self.store.geometry().segment_of(self.handoff.ready());
-            if segment >= next && self.handoff.install(segment, memory).is_err() {
-                return;
-            }
-        }
     }
 
     /// One deed. What a disk that stopped leaves behind loses power and is opened again.

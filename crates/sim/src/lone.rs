@@ -7,6 +7,7 @@ use std::sync::Arc;
 use windlass::{Epoch, LogId, Lsn, MemberId};
 use windlass_log::{Chain, Handoff, RecordKind, Salt, Tenure};
 use windlass_store::disk::testing::{Survive, TestDisk};
+use windlass_store::testing::install;
 use windlass_store::{Founding, Options, Prepared, Read, Store, Surroundings};
 
 use crate::coverage::Coverage;
@@ -124,11 +125,7 @@ fn append_some(
     let persisted = store.persisted().lsn();
     let tenure = Tenure { geometry, log_id: LOG, epoch, tail: opened.tail, chain, persisted, slots: 4 };
     let (handoff, mut drain) = Handoff::new(tenure);
-    for (number, memory) in store.ready() {
-        if number >= geometry.segment_of(opened.tail) && handoff.install(number, memory).is_err() {
-            break;
-        }
-    }
+    install(store, &handoff);
     handoff.set_limit(Lsn(u64::MAX >> 2));
     for _ in 0..random.range(1, 40) {
         let mut payload = vec![0; 8 + 8 * usize::try_from(random.range(0, 12)).unwrap_or(0)];

@@ -138,7 +138,11 @@ pub fn hand_off<D: Disk>(store: &Store<D>, tail: Lsn, epoch: Epoch, chain: Chain
 }
 
 /// Installs what is ready, as far as the hand-off has room: a loss of power can leave more segments behind the tail than it holds.
-fn install<D: Disk>(store: &Store<D>, handoff: &Handoff) {
+///
+/// # Panics
+///
+/// If the store's segments don't come in order.
+pub fn install<D: Disk>(store: &Store<D>, handoff: &Handoff) {
     for (segment, memory) in store.ready() {
         let next = store.geometry().segment_of(handoff.ready());
         if segment >= next && handoff.install(segment, memory).is_err() {
