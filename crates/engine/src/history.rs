@@ -8,14 +8,9 @@ use windlass_log::{Epoch, EpochHistory, HistoryError, Lsn};
 
 use crate::Mark;
 
-/// The epoch that owns the byte at `lsn`; [`Epoch::NONE`] before the first tenure.
-pub(crate) fn epoch_at(history: &EpochHistory, lsn: Lsn) -> Epoch {
-    history.epoch_at(lsn).unwrap_or(Epoch::NONE)
-}
-
-/// The epoch that owns the byte just before `lsn`.
+/// The epoch that owns the byte just before `lsn`; [`Epoch::NONE`] before the first tenure.
 pub(crate) fn epoch_before(history: &EpochHistory, lsn: Lsn) -> Epoch {
-    lsn.0.checked_sub(1).map_or(Epoch::NONE, |before| epoch_at(history, Lsn(before)))
+    history.epoch_before(lsn).unwrap_or(Epoch::NONE)
 }
 
 /// The position `lsn` and whose bytes lie below it.
@@ -98,12 +93,12 @@ pub(crate) mod tests {
     #[test]
     fn r4_each_lsn_belongs_to_one_epoch() {
         let h = history(&[(1, 4096), (3, 900 + 4096), (4, 9000)]);
-        assert_eq!(epoch_at(&h, Lsn(0)), Epoch::NONE);
-        assert_eq!(epoch_at(&h, Lsn(4096)), epoch(1));
-        assert_eq!(epoch_at(&h, Lsn(4996)), epoch(3));
+        assert_eq!(h.epoch_at(Lsn(0)), None);
+        assert_eq!(h.epoch_at(Lsn(4096)), Some(epoch(1)));
+        assert_eq!(h.epoch_at(Lsn(4996)), Some(epoch(3)));
         assert_eq!(epoch_before(&h, Lsn(4996)), epoch(1));
         assert_eq!(epoch_before(&h, Lsn(4096)), Epoch::NONE);
-        assert_eq!(epoch_at(&h, Lsn(u64::MAX)), epoch(4));
+        assert_eq!(h.epoch_at(Lsn(u64::MAX)), Some(epoch(4)));
         assert_eq!(newest(&h), epoch(4));
     }
 

@@ -98,6 +98,12 @@ impl EpochHistory {
         self.span_at(lsn).map(|(entry, _)| entry.epoch)
     }
 
+    /// The epoch that owns the byte just before `lsn`, whose record ends there; `None` before the first entry. Two logs that agree in it are the same up to there.
+    #[must_use]
+    pub fn epoch_before(&self, lsn: Lsn) -> Option<Epoch> {
+        self.epoch_at(Lsn(lsn.0.checked_sub(1)?))
+    }
+
     /// The entry that owns `lsn` and where the next one starts.
     #[must_use]
     pub fn span_at(&self, lsn: Lsn) -> Option<(EpochStart, Option<Lsn>)> {

@@ -255,8 +255,7 @@ impl World {
         if !is_an_end && !store.starts_record(at).ok()? {
             return None;
         }
-        let below = Lsn(at.0.checked_sub(1)?);
-        Some((at, store.superblock().history.epoch_at(below).unwrap_or(Epoch::NONE)))
+        Some((at, store.superblock().history.epoch_before(at).unwrap_or(Epoch::NONE)))
     }
 
     /// A piece arrives, or does not. After which time the next one does.
@@ -346,8 +345,8 @@ impl World {
         let read = self.streams.read.get(&at).map_or(Lsn(0), |(read, _)| *read);
         let Some(driver) = member.driver.as_ref().filter(|_| self.setting.newest_alone) else { return };
         if member.read_to > read {
-            let below = Lsn(member.read_to.0 - 1);
-            let epoch = driver.store().superblock().history.epoch_at(below).unwrap_or(Epoch::NONE);
+            let epoch = driver.store().superblock().history.epoch_before(member.read_to);
+            let epoch = epoch.unwrap_or(Epoch::NONE);
             self.streams.read.insert(at, (member.read_to, epoch));
         }
     }

@@ -1,11 +1,12 @@
 //! More is lost than the group survives: who is away, what rots at those who are left, and the word that an operator gives then (DESIGN.md section 8.5).
 
+use windlass::Lsn;
+
 use super::super::{What, World, strike};
 use super::Word;
 use crate::coverage::Mark;
 use crate::fabric::MS;
 use crate::setting::Excess;
-use windlass::Lsn;
 
 impl World {
     /// Loses more than the group survives, of the kinds that are an operator's own. `false`: there is nothing to lose.

@@ -24,10 +24,7 @@ pub(crate) fn committed(
     history: &EpochHistory,
     at_start: Option<CheckpointPosition>,
 ) -> Lsn {
-    let is_of_line = |held: &CheckpointPosition| {
-        let below = held.at.0.checked_sub(1).map(Lsn);
-        below.and_then(|below| history.epoch_at(below)) == Some(held.epoch)
-    };
+    let is_of_line = |held: &CheckpointPosition| history.epoch_before(held.at) == Some(held.epoch);
     at_start.filter(is_of_line).map_or(durable, |held| durable.max(held.at.min(tail)))
 }
 

@@ -131,9 +131,7 @@ impl Giver {
         if !is_start {
             return Err(NotGiven::InsideRecord { at });
         }
-        let below = at.0.checked_sub(1).map(Lsn);
-        let epoch = below.and_then(|below| history.epoch_at(below));
-        Ok((checkpoint, epoch.unwrap_or(Epoch::NONE)))
+        Ok((checkpoint, history.epoch_before(at).unwrap_or(Epoch::NONE)))
     }
 
     /// Reads it to its end. `false`: the taker is gone.
