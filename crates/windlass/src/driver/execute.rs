@@ -527,13 +527,13 @@ where
         slot: u32,
         now: u64,
     ) -> Result<(), SessionError> {
-        let (geometry, begins) = (self.local.geometry(), self.local.begins());
+        let geometry = self.local.geometry();
         // A session that is gone was reported: its orders are void.
         let Some(link) = self.sessions.outgoing(peer, session, Purpose::Replicate) else { return Ok(()) };
         let (of, transfer) = ((peer, session), link.transfer());
         if link.is_unsent() && !range.is_empty() {
-            let page = page_bytes(transfer);
-            let page = page.and_then(|page| page_before(geometry, page, range.start, begins));
+            let begins = self.local.begins();
+            let page = page_bytes(transfer).and_then(|page| page_before(geometry, page, range.start, begins));
             link.begin(page.map(|page| (page, now + SESSION_NS)))?;
         }
         if link.is_page_awaited() {
