@@ -1,6 +1,7 @@
 //! `windlass demo` and `windlass node` as a user runs them: real processes, real kills.
 
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -65,6 +66,58 @@ fn ten_primaries_frozen_through_a_takeover_commit_nothing_more_and_rejoin() {
     let sum = |what: &str| late.iter().map(|late| late[what].as_u64().unwrap()).sum::<u64>();
     // 32 were sent to each while it was frozen: none of these can be in the group's log.
     assert!(sum("unknown") + sum("refused") >= 320, "{report}");
+}
+
+/// A shell that ends behind a demo leaves its group of processes without a parent, and the kernel then thaws what is stopped in it.
+#[test]
+fn a_frozen_primary_stays_frozen_when_the_shell_ends_that_started_the_demo() {
+    let folder = tempfile::tempdir().unwrap();
+    let (said, complained) = (folder.path().join("out"), folder.path().join("err"));
+    let script = "trap '' HUP; \"$0\" demo --json --any-filesystem --faults freeze --kills 3 --seconds 1 >\"$1\" 2>\"$2\" & echo $!; read _";
+    let mut shell = Command::new("sh")
+        .args(["-c", script, env!("CARGO_BIN_EXE_windlass")])
+        .args([&said, &complained])
+        .process_group(0)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(shell.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let demo: u32 = line.trim().parse().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !has_stopped_child(demo) {
+        assert!(Instant::now() < deadline, "{}", std::fs::read_to_string(&complained).unwrap());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    drop(shell.stdin.take());
+    shell.wait().unwrap();
+    // Its parent is another process now, which may take its time to see that it has ended.
+    let ended = || stat(demo).is_none_or(|(state, _)| state == 'Z');
+    while !ended() {
+        let patience = Duration::from_secs(120);
+        assert!(Instant::now() < deadline + patience, "{}", std::fs::read_to_string(&complained).unwrap());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let report = std::fs::read_to_string(&said).unwrap();
+    let report = serde_json::from_str::<Value>(&report)
+        .unwrap_or_else(|_| panic!("{report}{}", std::fs::read_to_string(&complained).unwrap()));
+    assert_nothing_lost(&report);
+    let frozen = report["takeovers"].as_array().unwrap().iter().filter(|of| of["fault"] == "freeze");
+    assert_eq!(frozen.count(), 3, "{report}");
+}
+
+/// A process's state and its parent (proc_pid_stat(5)).
+fn stat(process: u32) -> Option<(char, u32)> {
+    let line = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    let mut words = line.rsplit_once(") ")?.1.split(' ');
+    Some((words.next()?.chars().next()?, words.next()?.parse().ok()?))
+}
+
+fn has_stopped_child(parent: u32) -> bool {
+    let names = std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.file_name());
+    let processes = names.filter_map(|name| name.to_str()?.parse().ok());
+    processes.filter_map(stat).any(|(state, of)| state == 'T' && of == parent)
 }
 
 /// What is sent to a frozen primary beyond what its socket holds stays with the client, which goes on with the next primary.

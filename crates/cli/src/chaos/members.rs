@@ -2,6 +2,7 @@
 
 use std::fs::OpenOptions;
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -194,6 +195,8 @@ impl Members {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(lines)
+            // As in the demo: what is frozen stays so when the shell ends.
+            .process_group(0)
             .spawn()
             .map_err(|error| Failure::io("starting a member", &error))?;
         self.links.is_process(at, child.id());

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -133,6 +134,8 @@ impl Cluster {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(lines)
+            // One that is frozen stays so: where a group of processes loses its shell the kernel sends SIGCONT to those that are stopped.
+            .process_group(0)
             .spawn()
             .map_err(|error| Failure::io("starting a member", &error))
     }
