@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 use super::cluster::Cluster;
 use super::input::{Input, sequence_of};
 use super::ledger::{Defect, Ledger};
-use super::report::{Progress, Takeover};
+use super::report::{Progress, Takeover, total};
 use super::strike::{Fault, Faults, Struck};
 use crate::client::{Reply, Request, Windows};
 use crate::exit::{Failure, Status};
@@ -338,7 +338,7 @@ impl Keys {
         self.looked = now;
         let standings = (0..cluster.len()).filter_map(|member| cluster.standing(member));
         let windows: Vec<Windows> = standings.map(|standing| standing.windows).collect();
-        self.seen = windows.iter().map(|of_one| of_one.used_up).sum();
+        self.seen = total(windows.iter().map(|of_one| of_one.used_up));
         if self.are_used_up() || now.saturating_duration_since(start) < USED_UP_PATIENCE {
             return Ok(());
         }
@@ -347,7 +347,7 @@ impl Keys {
             self.seen,
             self.wanted,
             USED_UP_PATIENCE.as_secs(),
-            windows.iter().map(|of_one| of_one.binds).sum::<u64>()
+            total(windows.iter().map(|of_one| of_one.binds))
         );
         Err(Failure::new(Status::System, message))
     }

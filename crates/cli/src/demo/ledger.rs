@@ -78,7 +78,7 @@ impl Ledger {
         }
         self.unknown.pop_front();
         self.starts.push(start);
-        self.end = start + 1;
+        self.end = start.saturating_add(1);
         Ok(())
     }
 
@@ -115,6 +115,9 @@ mod tests {
         assert_eq!(ledger.found(Some(2), 4200, true), Err(Defect::NotSent { lsn: 4200 }));
         assert_eq!(ledger.found(Some(1), 4200, false), Err(Defect::OtherBytes { sequence: 1, lsn: 4200 }));
         ledger.found(Some(1), 4200, true).unwrap();
+        let mut last = Ledger::new(0);
+        last.unknown.push_back(Sent { sequence: 0, at: Instant::now() });
+        assert_eq!(last.found(Some(0), u64::MAX, true), Ok(()), "whatever LSN a member answers");
         ledger.settled(5000);
         assert_eq!((ledger.acknowledged(), ledger.end, ledger.unknown.len()), (2, 5000, 2));
         assert_eq!(ledger.acknowledged_late(1, 4200), Ok(()));

@@ -257,7 +257,7 @@ fn late_sum(takeovers: &[Takeover]) -> Late {
         acknowledged: sum.acknowledged + late.acknowledged,
         unknown: sum.unknown + late.unknown,
         refused: sum.refused + late.refused,
-        void_batches: sum.void_batches + late.void_batches,
+        void_batches: sum.void_batches.saturating_add(late.void_batches),
     })
 }
 

@@ -275,7 +275,7 @@ pub(super) fn table(report: &Report, members: &[(String, Checked)]) -> String {
         let _ =
             writeln!(out, "                 (a primary is suspected after {} ms of silence)", t.suspicion_ms);
     }
-    let sum = |of: fn(&Windows) -> u64| report.windows.iter().map(|of_one| of(&of_one.counted)).sum::<u64>();
+    let sum = |of: fn(&Windows) -> u64| total(report.windows.iter().map(|of_one| of(&of_one.counted)));
     let (binds, used_up) = (sum(|w| w.binds), sum(|w| w.used_up));
     if binds > 0 {
         let _ = writeln!(
@@ -287,7 +287,7 @@ pub(super) fn table(report: &Report, members: &[(String, Checked)]) -> String {
             grouped(used_up)
         );
     }
-    let sum = |of: fn(&Batches) -> u64| report.batches.iter().map(|of_one| of(&of_one.counted)).sum::<u64>();
+    let sum = |of: fn(&Batches) -> u64| total(report.batches.iter().map(|of_one| of(&of_one.counted)));
     let sent = sum(|b| b.sent);
     if sent > 0 {
         let _ = writeln!(
@@ -302,7 +302,7 @@ pub(super) fn table(report: &Report, members: &[(String, Checked)]) -> String {
         );
     }
     if !nothing_lost(&report.completions_lost) {
-        let sum = |of: fn(&LostCompletions) -> u64| report.completions_lost.iter().map(of).sum::<u64>();
+        let sum = |of: fn(&LostCompletions) -> u64| total(report.completions_lost.iter().map(of));
         let _ = writeln!(
             out,
             "  thrown away    {} completions of requests and {} of receives, as the members were told to",
@@ -332,6 +332,11 @@ pub(super) fn table(report: &Report, members: &[(String, Checked)]) -> String {
     };
     let _ = writeln!(out, "\n{verdict}");
     out
+}
+
+/// The sum of what members counted: they may answer anything.
+pub(super) fn total(counted: impl Iterator<Item = u64>) -> u64 {
+    counted.fold(0, u64::saturating_add)
 }
 
 /// Events a second, rounded.
@@ -420,7 +425,21 @@ mod tests {
             input: String::from("test"),
             ok: checked.is_right(),
         };
-        let table = table(&report, &[(String::from("m1"), checked)]);
-        assert!(table.contains("FAILED"), "{table}");
+        let logs = [(String::from("m1"), checked)];
+        let said = table(&report, &logs);
+        assert!(said.contains("FAILED"), "{said}");
+        // Whatever its members say that they have counted.
+        let most = u64::MAX;
+        let windows = Windows { binds: most, allocated: most, used_up: most };
+        let batches = Batches { sent: most, doorbells: most, requests: most, signalled: most, copied_bytes: most };
+        let lost = LostCompletions { requests: most, receives: most };
+        let of_two = Report {
+            windows: [1, 2].map(|member| OfMember { member, counted: windows }).into(),
+            batches: [1, 2].map(|member| OfMember { member, counted: batches }).into(),
+            completions_lost: vec![lost; 2],
+            ..report
+        };
+        let said = table(&of_two, &logs);
+        assert!(said.contains("18,446,744,073,709,551,615 to single backups"), "{said}");
     }
 }

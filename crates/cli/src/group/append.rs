@@ -284,7 +284,9 @@ impl<'a> Feed<'a> {
             {
                 self.session = Some(session);
                 self.epoch = standing.epoch;
-                return Ok(standing.payload_bytes_max.unwrap_or(PAYLOAD_BYTES_MAX as u64));
+                // Whatever a member says, a frame holds no more.
+                let longest = standing.payload_bytes_max.unwrap_or(u64::MAX);
+                return Ok(longest.min(PAYLOAD_BYTES_MAX as u64));
             }
             if Instant::now() > deadline {
                 let mut failure =

@@ -46,7 +46,7 @@ impl<R: BufRead> Frames<R> {
         match self.framing {
             Framing::Lines => {
                 // One more for the newline, one more to see that it is too long.
-                let read = (&mut self.input).take(self.longest + 1).read_until(b'\n', record);
+                let read = (&mut self.input).take(self.longest.saturating_add(1)).read_until(b'\n', record);
                 if read.map_err(FrameError::Io)? == 0 {
                     return Ok(false);
                 }
@@ -108,6 +108,14 @@ mod tests {
         assert_eq!(all(b"12345\n12345", Framing::Lines, 5), Ok(vec![b"12345".to_vec(), b"12345".to_vec()]));
         assert_eq!(all(b"123\n123456\n", Framing::Lines, 5), Err(2));
         assert_eq!(all(b"123456", Framing::Lines, 5), Err(1));
+    }
+
+    #[test]
+    fn a_longest_record_that_no_input_has_passes_over_none() {
+        for longest in [u64::MAX - 1, u64::MAX] {
+            assert_eq!(all(b"a\nb", Framing::Lines, longest), Ok(vec![b"a".to_vec(), b"b".to_vec()]));
+            assert_eq!(all(b"ab", Framing::Bytes(longest), longest), Ok(vec![b"ab".to_vec()]));
+        }
     }
 
     #[test]
