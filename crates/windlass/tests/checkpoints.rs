@@ -43,8 +43,9 @@ impl Gate {
 /// An application of one member: what it holds is one file, of an LSN, the epoch below, and bytes that follow from it.
 struct Vault {
     folder: PathBuf,
-    /// What it would give.
+    /// What it would give, and the epoch of its last record.
     newest: AtomicU64,
+    line: AtomicU64,
     /// Reads of what it gives wait here, by bytes.
     giving: Gate,
     /// Its last step as taker waits here: 1 before the file has its name, 2 behind it.
@@ -65,6 +66,7 @@ impl Vault {
         let vault = Vault {
             folder,
             newest: AtomicU64::new(0),
+            line: AtomicU64::new(Epoch::NONE.to_bits()),
             giving: Gate::default(),
             finishing: Gate::default(),
             finished: AtomicU64::new(0),
@@ -77,6 +79,11 @@ impl Vault {
 
     fn give(&self, at: Lsn) {
         self.newest.store(at.0, Ordering::SeqCst);
+    }
+
+    /// Of this line is what it gives.
+    fn follow(&self, line: Epoch) {
+        self.line.store(line.to_bits(), Ordering::SeqCst);
     }
 
     /// What it holds, durably: an LSN, and the bytes that belong to it.
@@ -136,7 +143,8 @@ impl Checkpoints for Hook {
             return Err("no checkpoint here".into());
         }
         let content = Slowly { vault: Arc::clone(&self.0), bytes: content(at), at: 0 };
-        Ok(Checkpoint { at, bytes: Some(CONTENT as u64), content: Box::new(content) })
+        let position = CheckpointPosition { at, epoch: Epoch::from_bits(self.0.line.load(Ordering::SeqCst)) };
+        Ok(Checkpoint { position, bytes: Some(CONTENT as u64), content: Box::new(content) })
     }
 
     fn begin(&self, offered: &OfferedCheckpoint) -> Result<Box<dyn CheckpointSink>, CheckpointFault> {
@@ -201,6 +209,7 @@ impl World {
         wait("the log is released", || log.info().trimmed.0 > 16 << 20);
         let at = append_all(&log, std::iter::once(payload(0)), Level::Durable);
         group.wait_durable(at);
+        vaults.iter().for_each(|vault| vault.follow(log.info().epoch));
         // The primary would be asked last, but may be the first that is connected.
         vaults[backup].give(at);
         World { group, vaults, log, primary, backup, behind, at }
@@ -461,6 +470,39 @@ fn a_giver_that_has_none_or_a_wrong_one_says_why_and_another_is_asked() {
         }
     }
     world.vaults[world.backup].give(world.at);
+    wait("it is taken", || world.behind().metrics().group.checkpoints_taken == 1);
+    let end = append_all(&world.log, std::iter::once(b"more".to_vec()), Level::Durable);
+    world.goes_on(end, &[b"more".to_vec()]);
+}
+
+/// Its member's log has gone on in the group's line; the LSN is a record's end in both, and committed.
+#[test]
+fn an_application_that_stayed_in_a_line_that_was_given_up_gives_nothing_of_it_kind_52() {
+    let mut world = World::new();
+    let backup = world.group.id(world.backup);
+    let expected = world.log.info().epoch;
+    let others = [
+        Epoch::new(expected.counter() + 7, expected.member()),
+        Epoch::new(expected.counter(), MemberId(expected.member().0 + 1)),
+        Epoch::NONE,
+    ];
+    world.vaults[world.backup].follow(others[0]);
+    world.start(world.behind);
+    let mut events = world.behind().events();
+    for found in others {
+        world.vaults[world.backup].follow(found);
+        let other = CheckpointError::NotGiven(NotGiven::OtherLine { at: world.at, expected, found });
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let told = next(&mut events);
+            assert!(told.is_err() && Instant::now() < until, "{found}: {told:?}");
+            if told == Err((Some(backup), other.clone())) {
+                break;
+            }
+        }
+    }
+    // It has followed since.
+    world.vaults[world.backup].follow(expected);
     wait("it is taken", || world.behind().metrics().group.checkpoints_taken == 1);
     let end = append_all(&world.log, std::iter::once(b"more".to_vec()), Level::Durable);
     world.goes_on(end, &[b"more".to_vec()]);

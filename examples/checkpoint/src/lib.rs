@@ -202,7 +202,7 @@ impl Checkpoints for Shared {
         file.rewind()?;
         let held = position(&first).ok_or("its first line is no position")?;
         let bytes = file.metadata()?.len();
-        Ok(Checkpoint { at: held.at, bytes: Some(bytes), content: Box::new(file) })
+        Ok(Checkpoint { position: held, bytes: Some(bytes), content: Box::new(file) })
     }
 
     fn begin(&self, offered: &OfferedCheckpoint) -> Result<Box<dyn CheckpointSink>, CheckpointFault> {

@@ -431,7 +431,8 @@ mod tests {
         // Whatever its members say that they have counted.
         let most = u64::MAX;
         let windows = Windows { binds: most, allocated: most, used_up: most };
-        let batches = Batches { sent: most, doorbells: most, requests: most, signalled: most, copied_bytes: most };
+        let batches =
+            Batches { sent: most, doorbells: most, requests: most, signalled: most, copied_bytes: most };
         let lost = LostCompletions { requests: most, receives: most };
         let of_two = Report {
             windows: [1, 2].map(|member| OfMember { member, counted: windows }).into(),

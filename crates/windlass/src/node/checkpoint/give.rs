@@ -17,7 +17,7 @@ use windlass_store::Store;
 use windlass_store::disk::RealDisk;
 
 use super::wire::{self, ALIVE, ASK_BYTES, CHECKPOINT_CHUNK_BYTES_MAX, CREDITS, Frame, Order, TAKEN};
-use super::{AtStart, Checkpoint, Given, Hook, Ledger, NotGiven, committed};
+use super::{AtStart, Checkpoint, CheckpointPosition, Given, Hook, Ledger, NotGiven, committed};
 use crate::driver::{GroupMeters, Port};
 
 /// Either end that has said nothing for so long is gone.
@@ -82,11 +82,11 @@ impl Giver {
 
     fn give(&self, hook: &Hook, taker: MemberId, least: Lsn, place: &Given, frames: &mpsc::Sender<Ready>) {
         let mut stream = Stream { frames, order: Order::default(), sequence: 0 };
-        let given = self.open(hook, least).and_then(|(checkpoint, epoch)| {
-            let at = checkpoint.at;
+        let given = self.open(hook, least).and_then(|checkpoint| {
+            let at = checkpoint.position.at;
             info!(self.logger, "{} is given a checkpoint that reaches LSN {}", taker, at);
             place.note(|giving| (giving.at, giving.bytes) = (at, checkpoint.bytes));
-            self.pass(checkpoint, epoch, place, &mut stream)
+            self.pass(checkpoint, place, &mut stream)
         });
         match given {
             Ok(true) => {
@@ -103,13 +103,14 @@ impl Giver {
         }
     }
 
-    /// The application's checkpoint, and the epoch below its end.
-    fn open(&self, hook: &Hook, least: Lsn) -> Result<(Checkpoint, Epoch), NotGiven> {
+    /// The application's checkpoint, of what is committed and of the log's line.
+    fn open(&self, hook: &Hook, least: Lsn) -> Result<Checkpoint, NotGiven> {
         let checkpoint = hook.0.open(least).map_err(|fault| {
             warn!(self.logger, "the application opens no checkpoint"; "cause" => %fault);
             NotGiven::Application
         })?;
-        let (at, durable) = (checkpoint.at, self.port.durable.value());
+        let CheckpointPosition { at, epoch: found } = checkpoint.position;
+        let durable = self.port.durable.value();
         // In this order, and one history for all: a log that goes on in another line meanwhile has another epoch below.
         let tail = self.port.status().map_or(durable, |status| status.tail);
         let history = self.store.superblock().history;
@@ -121,6 +122,10 @@ impl Giver {
         if at < least {
             return Err(NotGiven::TooOld { at, least });
         }
+        let expected = history.epoch_before(at).unwrap_or(Epoch::NONE);
+        if found != expected {
+            return Err(NotGiven::OtherLine { at, expected, found });
+        }
         // The durable LSN and the tail are records' ends, with or without a record behind them.
         let is_start = at == durable
             || at == tail
@@ -131,18 +136,12 @@ impl Giver {
         if !is_start {
             return Err(NotGiven::InsideRecord { at });
         }
-        Ok((checkpoint, history.epoch_before(at).unwrap_or(Epoch::NONE)))
+        Ok(checkpoint)
     }
 
     /// Reads it to its end. `false`: the taker is gone.
-    fn pass(
-        &self,
-        checkpoint: Checkpoint,
-        epoch: Epoch,
-        place: &Given,
-        stream: &mut Stream<'_>,
-    ) -> Result<bool, NotGiven> {
-        let Checkpoint { at, bytes, mut content } = checkpoint;
+    fn pass(&self, checkpoint: Checkpoint, place: &Given, stream: &mut Stream<'_>) -> Result<bool, NotGiven> {
+        let Checkpoint { position: CheckpointPosition { at, epoch }, bytes, mut content } = checkpoint;
         if !stream.send(&Frame::Begin { at, epoch, bytes }) {
             return Ok(false);
         }

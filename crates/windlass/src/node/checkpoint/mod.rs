@@ -92,9 +92,10 @@ impl CheckpointPosition {
 
 /// A checkpoint that is open to be read.
 pub struct Checkpoint {
-    /// The end of the last record in it: everything below is in it, nothing at or above. A record's start at or below the durable LSN, or at or below what
-    /// [`Checkpoints::position`] said when the node started.
-    pub at: Lsn,
+    /// Up to where it holds the log: everything below is in it, nothing at or above. A record's start at or below the durable LSN, or at or below what
+    /// [`Checkpoints::position`] said when the node started. Its epoch is kept in the checkpoint, and not asked of the log: an application may have stayed in a line that its
+    /// group has given up while its member's log went on in another, and is refused by it ([`NotGiven::OtherLine`]).
+    pub position: CheckpointPosition,
     /// How many bytes it has, if that is known: for progress alone.
     pub bytes: Option<u64>,
     /// Its bytes. Read in pieces of at most [`CHECKPOINT_CHUNK_BYTES_MAX`]; dropped when the stream is over, whichever way.
@@ -103,7 +104,10 @@ pub struct Checkpoint {
 
 impl fmt::Debug for Checkpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Checkpoint").field("at", &self.at).field("bytes", &self.bytes).finish_non_exhaustive()
+        f.debug_struct("Checkpoint")
+            .field("position", &self.position)
+            .field("bytes", &self.bytes)
+            .finish_non_exhaustive()
     }
 }
 
@@ -193,6 +197,20 @@ pub enum NotGiven {
         at: Lsn,
         /// Up to where it would be given: the durable LSN there, or what its application held when its node started.
         durable: Lsn,
+    },
+    /// The checkpoint is of another line than the member's log: it holds what the group has given up, and its application has not followed. Give that application a checkpoint of
+    /// a member whose application has, or have a new member take that one's place.
+    #[error(
+        "its application holds what the group has given up: the byte below LSN {at} is of epoch {found} in its checkpoint and of {expected} in its log; give that application the \
+         checkpoint of another member, or have a new member take its place"
+    )]
+    OtherLine {
+        /// The checkpoint's end.
+        at: Lsn,
+        /// The log's.
+        expected: Epoch,
+        /// The checkpoint's.
+        found: Epoch,
     },
     /// A defect of its application: the checkpoint ends inside a record.
     #[error("its checkpoint ends at LSN {at}, where no record starts")]

@@ -31,7 +31,7 @@ pub(crate) const ALIVE: u8 = 2;
 
 const BEGIN_BYTES: usize = 24;
 const END_BYTES: usize = 16;
-const REFUSED_BYTES: usize = 24;
+const REFUSED_BYTES: usize = 32;
 
 /// Why what arrived is no checkpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
@@ -152,17 +152,18 @@ impl Frame {
                 put(&mut bytes, u64::from(*checksum));
             }
             Frame::Refused(reason) => {
-                let (code, one, other) = match reason {
-                    NotGiven::NoHook => (1, 0, 0),
-                    NotGiven::Busy => (2, 0, 0),
-                    NotGiven::TooOld { at, least } => (3, at.0, least.0),
-                    NotGiven::NotCommitted { at, durable } => (4, at.0, durable.0),
-                    NotGiven::InsideRecord { at } => (5, at.0, 0),
-                    NotGiven::Application => (6, 0, 0),
+                let words = match reason {
+                    NotGiven::NoHook => [1, 0, 0, 0],
+                    NotGiven::Busy => [2, 0, 0, 0],
+                    NotGiven::TooOld { at, least } => [3, at.0, least.0, 0],
+                    NotGiven::NotCommitted { at, durable } => [4, at.0, durable.0, 0],
+                    NotGiven::InsideRecord { at } => [5, at.0, 0, 0],
+                    NotGiven::Application => [6, 0, 0, 0],
+                    NotGiven::OtherLine { at, expected, found } => {
+                        [7, at.0, expected.to_bits(), found.to_bits()]
+                    }
                 };
-                put(&mut bytes, code);
-                put(&mut bytes, one);
-                put(&mut bytes, other);
+                words.into_iter().for_each(|word| put(&mut bytes, word));
             }
         }
         // A chunk's length was checked by who made it.
@@ -242,6 +243,11 @@ impl Header {
                     4 => NotGiven::NotCommitted { at: one, durable: other },
                     5 => NotGiven::InsideRecord { at: one },
                     6 => NotGiven::Application,
+                    7 => NotGiven::OtherLine {
+                        at: one,
+                        expected: Epoch::from_bits(word(16)),
+                        found: Epoch::from_bits(word(24)),
+                    },
                     _ => return Err(field("reason")),
                 }))
             }
@@ -364,6 +370,11 @@ mod tests {
                 NotGiven::NotCommitted { at, durable: least },
                 NotGiven::InsideRecord { at },
                 NotGiven::Application,
+                NotGiven::OtherLine {
+                    at,
+                    expected: Epoch::new(7, MemberId(2)),
+                    found: Epoch::new(5, MemberId(1)),
+                },
             ]
             .map(Frame::Refused),
         );
