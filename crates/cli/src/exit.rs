@@ -81,15 +81,16 @@ pub(crate) fn tell(line: impl fmt::Display) {
     let _ = std::io::stderr().write_all(format!("windlass: {line}\n").as_bytes());
 }
 
+/// What to raise where the system gives no thread.
+pub(crate) const LACKS_THREAD: &str = "; raise the limit of threads (RLIMIT_NPROC, TasksMax= of a systemd unit, the pids limit of a container) or of address space (RLIMIT_AS)";
+
 /// What to raise where the system gives no descriptor or no thread, as the end of a sentence.
 pub(crate) fn lack(error: &std::io::Error) -> &'static str {
     match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::MFILE) => "; raise this process's limit of open files (RLIMIT_NOFILE)",
         Some(Errno::NFILE) => "; raise the system's limit of open files (`sysctl fs.file-max`)",
         // pthread_create(3).
-        Some(Errno::AGAIN) => {
-            "; raise the limit of threads (RLIMIT_NPROC, TasksMax= of a systemd unit, the pids limit of a container) or of address space (RLIMIT_AS)"
-        }
+        Some(Errno::AGAIN) => LACKS_THREAD,
         Some(_) | None => "",
     }
 }

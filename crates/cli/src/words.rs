@@ -8,9 +8,17 @@ use std::fmt;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use crate::exit::LACKS_THREAD;
+
 /// What a full log takes in a group that was started by `windlass node`.
 pub(crate) const WAY_OUT: &str = "have the program that uses the log trim it (no command does), or raise retention_bytes in the file of every member, and stop and start \
                                   each, one after the other";
+
+/// What a log says behind which a thread is missing; the system's words follow.
+const NO_THREAD: &str = "starting a thread failed";
+/// What a member says that knows no configuration: it can't tell whether it was added.
+const NO_GROUP_YET: &str =
+    "this member belongs to no group yet: it waits for a primary that has added it (`Node::change`)";
 
 /// What the library says, and what is said for it.
 #[derive(Clone, Debug)]
@@ -22,6 +30,7 @@ impl Words {
         let folder = folder.display();
         let mut words = Words(Vec::new());
         words.say([
+            (NO_THREAD, format!("{NO_THREAD}{LACKS_THREAD}")),
             ("a dry run of `windlass::store::repair`", format!("`windlass log repair {folder} --dry-run`")),
             ("`windlass::store::repair`", format!("`windlass log repair {folder}`")),
             ("`Log::open_trimmed`", format!("`windlass log trim {folder} --before LSN`")),
@@ -59,7 +68,18 @@ impl Words {
                 "trim it (`Log::trim`)",
                 "have the program that uses the log trim it (no command does)".to_owned(),
             ),
+            (
+                NO_GROUP_YET,
+                format!(
+                    "no primary has told this member that it is in the group: where it was not added yet, {}; where it was, it takes part once the primary reaches it (\
+                     {} shows how the primary sees it)",
+                    crate::group::adding(&file, member),
+                    command(format_args!("members"))
+                ),
+            ),
             ("`Node::change`", crate::group::adding(&file, member)),
+            // Lines of which some are left out say how many: where none were, that is nothing to be told.
+            (", unsaid_before: 0", String::new()),
             ("`Change::Replace`", command(format_args!("replace {member} NEW"))),
             // The command's word gives up both.
             (", or `Node::accept_memory_loss` where only memory was lost", String::new()),
@@ -158,6 +178,10 @@ mod tests {
             said.contains("`windlass group --config no/group.toml accept-loss --member N --yes`"),
             "{said}"
         );
+        let news = include_str!("../../windlass/src/driver/news.rs");
+        assert!(news.contains(NO_GROUP_YET), "the library says it in other words");
+        let said = member().put(NO_GROUP_YET);
+        assert!(said.contains("where it was, it takes part once") && said.contains("add 4`"), "{said}");
         for (line, words) in [
             (
                 "nearly full: trim it (`Log::trim`) or open it with a larger retention_bytes, or appends",
@@ -192,6 +216,20 @@ mod tests {
             ("`windlass log repair a/b --give-up 1..2`", "`windlass log repair a/b --give-up 1..2`"),
         ] {
             assert_eq!(words.put(hint), whole);
+        }
+    }
+
+    #[test]
+    fn how_many_lines_were_left_out_is_told_where_any_were() {
+        for (line, told) in [
+            (
+                "refused: no proof, from: 10.0.0.1:7, unsaid_before: 0, member: m4\n",
+                "refused: no proof, from: 10.0.0.1:7, member: m4\n",
+            ),
+            ("refused: no proof, unsaid_before: 0\n", "refused: no proof\n"),
+            ("refused: no proof, unsaid_before: 10\n", "refused: no proof, unsaid_before: 10\n"),
+        ] {
+            assert_eq!(member().put(line), told);
         }
     }
 

@@ -158,6 +158,72 @@ fn a_member_that_gets_no_thread_for_a_client_goes_on_taking_clients_kind_36() {
     assert!(!group.said(primary).contains("panicked"), "{}", group.said(primary));
 }
 
+/// A command that gets a thread more with each step: the address space has room for so many stacks.
+fn with_few_threads(command: &Command, step: u64) -> Command {
+    const STACK: u64 = 256 << 20;
+    let mut few = Command::new("sh");
+    few.args(["-c", &format!("ulimit -v {} && exec \"$0\" \"$@\"", ((512 << 20) + step * STACK) >> 10)]);
+    few.arg(command.get_program()).args(command.get_args());
+    few.env("RUST_MIN_STACK", STACK.to_string()).env("MALLOC_ARENA_MAX", "1");
+    few
+}
+
+/// A member either runs with all of its threads or says which limit keeps it from that: it never is ready, and ends.
+#[test]
+fn a_member_that_lacks_any_of_its_threads_is_not_opened_and_names_the_limit_kind_36() {
+    let mut group = Group::init_small();
+    for step in 0..64 {
+        let before = group.said(1).len();
+        let said = |group: &Group| group.said(1).split_off(before);
+        let mut command = with_few_threads(&group.node(1), step);
+        group.start_as(1, &mut command);
+        group.wait(|group| {
+            [" is ready: ", "windlass: "].iter().any(|word| said(group).contains(word)).then_some(())
+        });
+        if said(&group).contains(" is ready: ") {
+            std::thread::sleep(Duration::from_millis(500));
+            group.signal(1, Signal::TERM);
+            assert_eq!(group.ended(1), Some(0), "step {step}: {}", said(&group));
+            assert!(step > 4, "it has threads enough at once: this shows nothing");
+            return;
+        }
+        assert_eq!(group.ended(1), Some(5), "step {step}: {}", said(&group));
+        let said = said(&group);
+        assert!(
+            said.contains("raise the limit of threads") && !said.contains("panicked"),
+            "step {step}: {said}"
+        );
+    }
+    panic!("it never has threads enough: {}", group.said(1));
+}
+
+/// The same of a log.
+#[test]
+fn a_log_that_lacks_any_of_its_threads_names_the_limit_kind_36() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    let input = folder.path().join("input");
+    std::fs::write(&input, "one\ntwo\n").unwrap();
+    let (log, input) = (log.to_str().unwrap(), input.to_str().unwrap());
+    let made = support::windlass(&["log", "create", log, "--segment-bytes", "65536", "--any-filesystem"]);
+    assert!(made.status.success(), "{made:?}");
+    for step in 0..64 {
+        let mut append = Command::new(env!("CARGO_BIN_EXE_windlass"));
+        append.args(["log", "append", log, "--any-filesystem", "--file", input]);
+        let ended = with_few_threads(&append, step).output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr);
+        if ended.status.success() {
+            assert!(step > 0, "it has threads enough at once: this shows nothing");
+            return;
+        }
+        assert!(
+            ended.status.code() == Some(5) && said.contains("raise the limit of threads"),
+            "step {step}: {ended:?}"
+        );
+    }
+    panic!("it never has threads enough");
+}
+
 fn limit_address_space(process: Pid, bytes: u64) -> Rlimit {
     prlimit(Some(process), Resource::As, Rlimit { current: Some(bytes), maximum: Some(bytes) }).unwrap()
 }

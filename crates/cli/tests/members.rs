@@ -46,7 +46,7 @@ fn a_fourth_member_is_added_the_primary_leaves_and_each_says_so() {
     group.start(4);
     // Each hint can be run as it is printed, in any terminal, the library's lines among them.
     let add = format!("`windlass group --config {} add 4`", group.config);
-    let waits = format!("it waits for a primary that has added it ({add}");
+    let waits = format!("where it was not added yet, {add}");
     group.wait(|group| group.said(4).contains(&waits).then_some(()));
     assert!(
         group.said(4).contains("it was not added yet: ") && !group.said(4).contains("`Node::"),
@@ -57,7 +57,10 @@ fn a_fourth_member_is_added_the_primary_leaves_and_each_says_so() {
     assert!(status.contains("m4 is no member of the group: it waits") && status.contains(&add), "{status}");
     let lone = group.group(&["members", "--member", "4"]).well();
     assert!(lone.contains(&add), "{lone}");
-    assert!(lone.contains("m4 knows of no configuration: it waits to be added"), "{lone}");
+    assert!(
+        lone.contains("m4 knows of no configuration; m4 is no member of the group: it waits to be added"),
+        "{lone}"
+    );
 
     let added = group.group(&["add", "4"]).well();
     let lines: Vec<&str> = added.lines().collect();

@@ -472,10 +472,9 @@ fn print(group: &Group, view: &View, output: &mut Output) -> Result<(), Failure>
             let why = standing.kept_out.join("; ");
             return output.line(format_args!("m{by} knows of no configuration, and is kept out {why}"));
         }
-        return output.line(format_args!(
-            "m{by} knows of no configuration: it waits to be added ({})",
-            super::adding(&group.file(), by)
-        ));
+        let known = super::status::known(group, &group.ask_all());
+        let (_, why) = super::status::without_configuration(&group.file(), by, known.as_ref());
+        return output.line(format_args!("m{by} knows of no configuration; {why}"));
     }
     output.line(format_args!(
         "configuration {}{}, as {whose}: of {} {} {}",

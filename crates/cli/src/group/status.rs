@@ -183,21 +183,13 @@ fn notes<'a>(
         // Who knows of no configuration has still to come.
         if !standing.voters.is_empty() {
             ("outside", vec![format!("m{number} is no member of the group: {why}")])
-        } else if let Some(known) =
-            known.filter(|known| number <= known.highest && known.member(number).is_none())
-        {
-            let why = format!(
-                "m{number} is no member of the group, and can't be added any more: numbers rise, and {} was given by now. Stop it, remove its folder, and give it a table with a \
-                 number above {} and `joins = true`",
-                known.highest, known.highest
-            );
-            ("outside", vec![why])
         } else {
-            ("waits", vec![format!("m{number} is no member of the group: {why} ({})", add())])
+            let (state, why) = without_configuration(file, number, known);
+            (state, vec![why])
         }
     } else if standing.standing == "outside" {
-        let why = format!("m{number} is no member of the group: it waits to be added ({})", add());
-        ("waits", vec![why])
+        let (state, why) = without_configuration(file, number, known);
+        (state, vec![why])
     } else if standing.role == "stopped" {
         let why = standing.stopped.as_deref().unwrap_or("its lines say why");
         let why = format!(
@@ -226,6 +218,33 @@ fn notes<'a>(
         ("sealing", vec![why])
     } else {
         (&standing.role, Vec::new())
+    }
+}
+
+/// The word for a member that runs and knows of no configuration, and what is to be done, by what the group knows of it.
+pub(super) fn without_configuration(file: &Path, number: u8, known: Option<&View>) -> (&'static str, String) {
+    match known {
+        Some(known) if known.member(number).is_some() => (
+            "waits",
+            format!(
+                "m{number} is in the group (configuration {}), and the primary has not reached it yet: it takes part once that does; where that lasts, its `control` address in {} is not \
+                 the one where the primary's machine reaches it, or the lines of one of them say why",
+                known.configuration,
+                file.display()
+            ),
+        ),
+        Some(known) if number <= known.highest => (
+            "outside",
+            format!(
+                "m{number} is no member of the group, and can't be added any more: numbers rise, and {} was given by now. Stop it, remove its folder, and give it a table with a number above {} \
+                 and `joins = true`",
+                known.highest, known.highest
+            ),
+        ),
+        Some(_) | None => {
+            let add = super::adding(file, number);
+            ("waits", format!("m{number} is no member of the group: it waits to be added ({add})"))
+        }
     }
 }
 
@@ -348,7 +367,30 @@ mod tests {
                 with(|s| (s.outside, s.voters) = (Some("it waits".into()), Vec::new())),
                 None,
                 "waits",
-                &["it waits (`windlass group --config g.toml add 1`"],
+                &["it waits to be added (`windlass group --config g.toml add 1`"],
+            ),
+            // Added, and not reached yet.
+            (
+                5,
+                with(|s| (s.outside, s.voters) = (Some("it waits".into()), Vec::new())),
+                Some(known()),
+                "waits",
+                &["m5 is in the group (configuration 2)", "`control` address in g.toml"],
+            ),
+            (
+                5,
+                with(|s| s.standing = "outside".into()),
+                Some(known()),
+                "waits",
+                &["the primary has not reached it yet"],
+            ),
+            // Its number is spent.
+            (
+                4,
+                with(|s| s.standing = "outside".into()),
+                Some(known()),
+                "outside",
+                &["can't be added any more", "a number above 5"],
             ),
             (
                 4,

@@ -3,6 +3,7 @@
 mod clients;
 pub(crate) mod config;
 pub(crate) mod fabric;
+mod opening;
 mod serve;
 mod socket;
 
@@ -20,6 +21,7 @@ use windlass::{Node, NodeCloseError, NodeEvent};
 
 use self::config::Config;
 use self::fabric::FabricArgs;
+use self::opening::Opening;
 use self::serve::Service;
 use self::socket::BindError;
 use crate::exit::{Failure, Status, lack};
@@ -73,6 +75,8 @@ enum End {
     Signal(i32),
 }
 
+/// After how long it is said that the folder is still being opened.
+const OPENING: Duration = Duration::from_secs(1);
 /// How long a clean end waits for requests that are being worked on.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -95,8 +99,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     };
     let level = config.level()?;
 
-    let node = Node::open_or_create(&member.folder, options)
-        .map_err(|error| failure(&error, args, &member.folder, &words))?;
+    let opening = Opening::new(&member.folder, OPENING, logger.clone());
+    let node =
+        Node::open_or_create(&member.folder, options).map_err(|error| failure(&error, args, &words))?;
+    drop(opening);
     let node = Arc::new(node);
     let (listener, socket) = socket::bind(&member.client).map_err(|error| socket_failure(&error, args))?;
     let (ends, ended) = channel();
@@ -256,7 +262,7 @@ fn ended(closed: Result<(), NodeCloseError>, logger: &Logger) -> Result<(), Fail
 }
 
 /// The exit status of a member that did not start.
-fn failure(error: &windlass::NodeError, args: &Args, folder: &Path, words: &Words) -> Failure {
+fn failure(error: &windlass::NodeError, args: &Args, words: &Words) -> Failure {
     use windlass::NodeError as E;
     use windlass::store::OpenError as StoreError;
     let number = args.member;
@@ -272,9 +278,13 @@ fn failure(error: &windlass::NodeError, args: &Args, folder: &Path, words: &Word
         | E::Create(_) => Status::Refused,
         #[cfg(feature = "verbs")]
         E::Verbs(_) => Status::System,
-        E::Disk(_) | E::Listen { .. } | E::Fabric(_) | E::Control(_) | E::Driver(_) | E::System { .. } => {
-            Status::System
-        }
+        E::Disk(_)
+        | E::Listen { .. }
+        | E::Fabric(_)
+        | E::Control(_)
+        | E::Driver(_)
+        | E::Thread(_)
+        | E::System { .. } => Status::System,
     };
     let file = args.config.display();
     let hint = if let E::Open(
@@ -290,9 +300,8 @@ fn failure(error: &windlass::NodeError, args: &Args, folder: &Path, words: &Word
             crate::group::command(&args.config, &format_args!("replace {number} NEW"))
         )
     } else if let E::Open(StoreError::SegmentFile { .. }) = error {
-        let folder = folder.display();
         format!(
-            " (`windlass log repair {folder}`; with --dry-run it only says what that is); then start m{number} again, and its peers send it what is lost"
+            " (with --dry-run it only says what that is); then start m{number} again, and its peers send it what is lost"
         )
     } else if let E::Open(StoreError::SegmentNoFile { .. }) = error {
         format!(
@@ -307,6 +316,9 @@ fn failure(error: &windlass::NodeError, args: &Args, folder: &Path, words: &Word
         } else {
             format!("; start m{number} where this address is, or change `control` in {file}")
         }
+    } else if let E::Thread(_) = error {
+        // It says so itself.
+        String::new()
     } else {
         lacking(error).to_owned()
     };

@@ -19,6 +19,7 @@ mod members;
 mod options;
 mod pump;
 mod read;
+mod ready;
 mod staging;
 mod start;
 mod threads;
@@ -171,7 +172,12 @@ pub enum NodeError {
     /// The driver was not made.
     #[error(transparent)]
     Driver(#[from] DriverError),
-    /// The system has no random numbers or no thread to give.
+    /// The system gives no thread: raise the limit that it names.
+    #[error(
+        "the system gives no thread ({0}): raise the limit of threads (RLIMIT_NPROC, TasksMax= of a systemd unit, the pids limit of a container) or of address space (RLIMIT_AS)"
+    )]
+    Thread(#[source] std::io::Error),
+    /// The system has no random numbers to give.
     #[error("{what}: {source}")]
     System {
         /// What was asked for.

@@ -11,6 +11,7 @@ use windlass_log::MemberId;
 use windlass_store::disk::{Disk, RealDisk};
 
 use super::helm::{Helm, Steered};
+use super::ready::Ready;
 use super::{Ending, Inner, NodeEvent, PumpMode, staging};
 use crate::clock::Clock;
 use crate::commit::Hush;
@@ -23,8 +24,13 @@ const QUIET: Duration = Duration::from_secs(1);
 const HEIR: Duration = Duration::from_millis(500);
 
 /// Steps the driver until the node is to end, then ends it.
-pub(super) fn run<F, C, N>(driver: Steered<F, C, N>, inner: &Arc<Inner>, mode: PumpMode, is_shared: bool)
-where
+pub(super) fn run<F, C, N>(
+    driver: Steered<F, C, N>,
+    inner: &Arc<Inner>,
+    mode: PumpMode,
+    is_shared: bool,
+    relief: Ready,
+) where
     F: Fabric,
     C: Clock + Clone,
     N: ControlPlane,
@@ -35,21 +41,12 @@ where
     let attends: Arc<dyn Attend> = helm.clone();
     inner.port.attend(Arc::downgrade(&attends));
     drop(attends);
-    let name = std::thread::current().name().unwrap_or_default().replace("pump", "relief");
     let of_relief = Arc::clone(&helm);
-    let relief = std::thread::Builder::new().name(name).spawn(move || of_relief.relieve());
-    let stepped = match &relief {
-        Ok(_) => steer(&helm, inner, mode),
-        Err(error) => {
-            error!(inner.logger, "no thread for the node; open it again"; "cause" => %error);
-            Some(())
-        }
-    };
+    let relief = relief.begin(move || of_relief.relieve());
+    let stepped = steer(&helm, inner, mode);
     let taken = helm.take();
-    if let Ok(relief) = relief {
-        // A panic there has been reported by the panic hook.
-        let _ = relief.join();
-    }
+    // A panic there has been reported by the panic hook.
+    let _ = relief.join();
     let Some(driver) = taken.filter(|_| stepped.is_some()) else {
         panic!("a thread that stepped the driver has panicked");
     };

@@ -15,6 +15,7 @@ use windlass_store::{Configure, CopiedFolder, Opened, Store, UnsafeFilesystem};
 
 use super::affinity::Affinity;
 use super::checkpoint::{self, Bringer, Giver};
+use super::ready::Ready;
 use super::threads::Threads;
 use super::{FabricChoice, Inner, Node, NodeError, NodeOptions, PumpMode, pump, staging};
 use crate::clock::MonotonicClock;
@@ -167,7 +168,7 @@ fn assemble<F: Fabric>(
     // A pump that never sleeps, or has a processor of its own, does everything itself but flush.
     let is_shared = options.pump != PumpMode::Busy && options.pin.is_none();
     let threads = Threads::start(&format!("windlass-{}", options.me.0), is_shared, waking(&wake))
-        .map_err(|source| NodeError::System { what: "a thread", source })?;
+        .map_err(NodeError::Thread)?;
     let control = TcpControl::start(
         ControlOptions {
             me: options.me,
@@ -221,15 +222,14 @@ fn assemble<F: Fabric>(
     let _ = wake.set(Arc::clone(driver.port()));
     let inner = Inner::of(&driver, store, folder, logger);
     let first_status = driver.status();
+    let pump = Ready::make(format!("windlass-pump-{}", options.me.0))?;
+    let relief = Ready::make(format!("windlass-relief-{}", options.me.0))?;
     let bringer = start_checkpoints(&options, streams, &inner)?;
     let (of_pump, mode, pin) = (Arc::clone(&inner), options.pump, affinity);
-    let pump = std::thread::Builder::new()
-        .name(format!("windlass-pump-{}", options.me.0))
-        .spawn(move || {
-            pin.apply(&of_pump.logger);
-            pump::run(driver, &of_pump, mode, is_shared);
-        })
-        .map_err(|source| NodeError::System { what: "a thread", source })?;
+    let pump = pump.begin(move || {
+        pin.apply(&of_pump.logger);
+        pump::run(driver, &of_pump, mode, is_shared, relief);
+    });
     Ok(Node {
         inner,
         member: options.me,
@@ -280,7 +280,7 @@ fn start_checkpoints(
     };
     let thread = std::thread::Builder::new().name(format!("windlass-take-{}", options.me.0));
     let started = thread.spawn(move || checkpoint::bring(&bringer));
-    Ok(Some(started.map_err(|source| NodeError::System { what: "a thread", source })?))
+    Ok(Some(started.map_err(NodeError::Thread)?))
 }
 
 fn open_tcp(
