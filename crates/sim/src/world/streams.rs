@@ -19,6 +19,8 @@ use crate::random::Random;
 
 /// Either end that has heard nothing of the other for so long is gone.
 const SILENCE: u64 = 150 * MS;
+/// Where applications keep their newest checkpoint alone, so many of a hundred takers are left with those who have just been started again.
+const STRANDED: u64 = 50;
 /// What waits looks again after this time.
 const AGAIN: u64 = 5 * MS;
 
@@ -98,6 +100,23 @@ impl World {
         self.streams.bringing.insert(at, Bringing { life, turn: 0, stream: None, has_begun: false });
         self.plan(MS, What::Bring { member: at, life });
         self.plan(0, What::Remind { member: at, life });
+        if self.setting.newest_alone && self.is_faulty && self.streams.random.percent(STRANDED) {
+            self.strand(at);
+        }
+    }
+
+    /// The others die. Of these only as many come back soon as make a quorum with this one: until it has its checkpoint nothing more is committed, and they know of no more than
+    /// what they have released and what their applications held.
+    fn strand(&mut self, at: usize) {
+        let others: Vec<usize> = self.running().into_iter().filter(|other| *other != at).collect();
+        let quorum = self.useful_quorum();
+        for (count, other) in others.into_iter().enumerate() {
+            self.die(other, true);
+            let is_soon = count + 1 < quorum;
+            let (from, to) = if is_soon { (MS, 20 * MS) } else { (250 * MS, 500 * MS) };
+            let after = self.streams.random.range(from, to);
+            self.plan(after, What::Open { member: other });
+        }
     }
 
     /// The primary is told that a checkpoint is on its way, again and again.
