@@ -18,8 +18,6 @@ use windlass_sim::{Report, run, run_with};
 
 /// Lines shown of a seed that failed.
 const LINES: usize = 60;
-/// A run over fewer seeds than this need not have met everything.
-const SEEDS_FOR_COVERAGE: u64 = 600;
 
 #[derive(Parser)]
 #[command(name = "windlass-sim", about = "Runs windlass in a simulated world, from seeds")]
@@ -195,7 +193,7 @@ fn many(arguments: &Arguments) -> bool {
     if arguments.coverage {
         print!("{}", sum.coverage);
     }
-    let missing = if sum.seeds >= SEEDS_FOR_COVERAGE { sum.coverage.missing() } else { Vec::new() };
+    let missing = sum.coverage.missing(sum.seeds);
     for mark in &missing {
         println!("never met in {} seeds: {}", sum.seeds, mark.name());
     }

@@ -119,6 +119,11 @@ impl SimExecutor {
         !self.lanes[lane].is_empty()
     }
 
+    /// What the oldest work of a lane is.
+    pub(crate) fn next(&self, lane: usize) -> Option<&'static str> {
+        self.lanes[lane].front().map(Work::name)
+    }
+
     /// Does the oldest work of a lane.
     pub(crate) fn work(&mut self, lane: usize) {
         if let Some(work) = self.lanes[lane].pop_front() {

@@ -66,6 +66,8 @@ pub struct Setting {
     pub reservation_ns: u64,
     /// Of 256 reads of a disk so many give fewer bytes than they are asked for.
     pub reads_cut: u8,
+    /// A read of a member that runs fails, for each, in millionths; the next one of the same bytes may succeed.
+    pub read_failed: u32,
     /// The system writes dirty pages and names on its own, in any order.
     pub writes_back: bool,
     /// At the end more is lost than the group survives.
@@ -333,6 +335,7 @@ impl Setting {
             leaked: if random.percent(6) { 30_000 } else { 0 },
             leaks_at_the_end: random.percent(4),
             reads_cut: if random.percent(40) { 40 } else { 0 },
+            read_failed: 0,
             writes_back: random.percent(8),
             exceeds: match random.range(0, 50) {
                 0 => Some(Excess::DisksEmptied),
@@ -364,6 +367,7 @@ impl Setting {
             setting.stream_checkpoints(&mut Random::new(seed ^ 0x6368_6563_6b70));
             setting.newest_alone = matches!(seed % 64, 36 | 40 | 47) || seed % 128 == 68;
         }
+        setting.fail_reads(&mut Random::new(seed ^ 0x7265_6164_2064));
         // Where the device's word for what was placed is asked for.
         setting.rots_unsent = seed % 8 == 6 && setting.replicated_allowed;
         setting
@@ -380,6 +384,17 @@ impl Setting {
             in_changes: false,
             changes_before_loss: false,
         });
+    }
+
+    /// Read errors of members that run, in a fifth of the seeds, and in half of those with checkpoints in pieces: drawn by a generator of their own. Damage beside them is more frequent than elsewhere in half of these.
+    fn fail_reads(&mut self, random: &mut Random) {
+        if !random.percent(if self.streams { 50 } else { 20 }) {
+            return;
+        }
+        self.read_failed = u32::try_from(random.range(20_000, 400_000)).unwrap_or(0);
+        if random.percent(50) {
+            self.process.extend([(Strike::Rot, 12), (Strike::RotWhileDown, 6)]);
+        }
     }
 
     /// Checkpoints in pieces: drawn by a generator of their own. Members fall behind what is kept for them more often than elsewhere.
@@ -482,6 +497,7 @@ impl Setting {
                 let hands = self.hands.as_mut();
                 return hands.is_some_and(|hands| std::mem::take(&mut hands.changes_before_loss));
             }
+            "disk.read_failed" => &mut self.read_failed,
             "stream.cut" => &mut self.stream_cut,
             "stream.deaths" => &mut self.stream_deaths,
             "NewestAlone" => return std::mem::take(&mut self.newest_alone),

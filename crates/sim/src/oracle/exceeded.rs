@@ -7,8 +7,8 @@ use crate::fabric::MS;
 use crate::setting::Excess;
 use crate::world::World;
 
-/// How long the members have to say so.
-const SAID_WITHIN: u64 = 8_000 * MS;
+/// How long the members have to say so: a scrub that could not read waits 10 s.
+const SAID_WITHIN: u64 = 20_000 * MS;
 /// How long the group may take until it goes on by an operator's word, and until it is whole.
 const GOES_ON: u64 = 20_000 * MS;
 /// Clients ask for so long before more is lost than the group survives, and once it is whole again.

@@ -5,10 +5,12 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-use windlass::{Appended, Commit, CommitError, Committed, Epoch, Level, Log, Lsn, ReadError, Reservation};
+use windlass::{
+    Appended, Commit, CommitError, Committed, Epoch, Level, Log, Lsn, ReadError, Reservation, TrimError,
+};
 use windlass_log::RecordKind;
 
-use super::{What, World};
+use super::{What, World, reads};
 use crate::coverage::Mark;
 use crate::fabric::{MS, US};
 use crate::oracle::{Checked, Content, batch_hash, hash_of, medium, violated};
@@ -325,9 +327,21 @@ impl World {
     }
 
     fn read(&mut self, at: usize) {
+        self.reads_may_fail(at);
+        let (checked, ended) = self.read_on(at);
+        let failed = self.reads_held(at, Mark::ReaderUnread);
+        self.holds(at);
+        self.check(checked.and(reads::told(at, failed, ended.as_ref())));
+    }
+
+    /// A member's application reads on, up to 200 records. What did not hold, and why it reads no further.
+    fn read_on(&mut self, at: usize) -> (Checked, Option<ReadError>) {
         let member = &mut self.members[at];
-        let (Some(reader), Some(driver)) = (&mut member.reader, &member.driver) else { return };
+        let (Some(reader), Some(driver)) = (&mut member.reader, &member.driver) else {
+            return (Ok(()), None);
+        };
         let mut checked = Ok(());
+        let mut ended = None;
         for _ in 0..200 {
             match reader.next() {
                 Ok(record) => {
@@ -339,37 +353,50 @@ impl World {
                         break;
                     }
                 }
-                Err(ReadError::Purged { first, .. }) => {
-                    // Where the log was trimmed, or began anew from a checkpoint.
-                    member.reader = driver.read_from(first).ok();
+                Err(error) => {
+                    // Where there is rot its driver was told, and looks.
+                    if matches!(error, ReadError::Damaged { .. }) && member.rot.is_none() {
+                        let what = format!("member {at} reads: {error}");
+                        checked = violated("committed prefixes agree", what);
+                    }
+                    ended = Some(error);
                     break;
                 }
-                // Its driver was told, and looks.
-                Err(ReadError::Damaged { .. }) if member.rot.is_some() => break,
-                Err(error @ ReadError::Damaged { .. }) => {
-                    checked = violated("committed prefixes agree", format!("member {at} reads: {error}"));
-                    break;
-                }
-                Err(_) => break,
             }
+        }
+        if let Some(ReadError::Purged { first, .. }) = &ended {
+            // Where the log was trimmed, or began anew from a checkpoint.
+            member.reader = driver.read_from(*first).ok();
         }
         if let Some(reader) = &member.reader {
             member.read_to = member.read_to.max(reader.position());
         }
-        self.holds(at);
-        self.check(checked);
+        (checked, ended)
     }
 
     fn subscribe(&mut self, at: usize) {
+        if self.members[at].log.is_none() {
+            return;
+        }
+        self.reads_may_fail(at);
+        let (checked, ended) = self.follow(at);
+        let failed = self.reads_held(at, Mark::SubscriptionUnread);
+        self.check(checked.and(reads::told(at, failed, ended.as_ref())));
+    }
+
+    /// A client of the primary subscribes, for up to five records. What did not hold, and why it got no further.
+    fn follow(&self, at: usize) -> (Checked, Option<ReadError>) {
         let member = &self.members[at];
-        let Some(log) = &member.log else { return };
+        let Some(log) = &member.log else { return (Ok(()), None) };
         let level = if self.setting.replicated_allowed { Level::Replicated } else { Level::Local };
         member.clock.set(member.local(self.now));
         // From a record's start that is there: where its application stands.
-        let Ok(mut subscription) = log.subscribe(member.read_to.max(log.info().trimmed), level) else {
-            return;
+        let mut subscription = match log.subscribe(member.read_to.max(log.info().trimmed), level) {
+            Ok(subscription) => subscription,
+            Err(error) => return (Ok(()), Some(error)),
         };
         let mut checked = Ok(());
+        let mut ended = None;
         for _ in 0..5 {
             let mut next = pin!(subscription.next());
             match next.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
@@ -378,10 +405,14 @@ impl World {
                     checked = violated("order and content", what);
                 }
                 Poll::Ready(Ok(_)) => {}
-                Poll::Ready(Err(_)) | Poll::Pending => break,
+                Poll::Ready(Err(error)) => {
+                    ended = Some(error);
+                    break;
+                }
+                Poll::Pending => break,
             }
         }
-        self.check(checked);
+        (checked, ended)
     }
 
     /// The primary's application needs its oldest records no more.
@@ -398,7 +429,18 @@ impl World {
         let keeps = self.random.range(0, 200_000);
         let wanted = Lsn(log.info().durable.0.saturating_sub(keeps));
         let Some(to) = self.oracle.record_below(wanted) else { return };
-        if to > log.info().trimmed && log.trim(to).is_ok() {
+        if to <= log.info().trimmed {
+            return;
+        }
+        self.reads_may_fail(at);
+        let trimmed = log.trim(to);
+        let failed = self.reads_held(at, Mark::TrimUnread);
+        if failed > 0 && !matches!(trimmed, Err(TrimError::Io { .. })) {
+            let what =
+                format!("the disk of member {at} gave a read error, and a trim at {to} says {trimmed:?}");
+            self.check(violated("read errors", what));
+        }
+        if trimmed.is_ok() {
             self.mark(Mark::Trimmed);
             self.wake(at);
         }

@@ -95,6 +95,8 @@ pub(super) struct Member {
     pub(super) has_begun: bool,
     /// The next opening finds a read error.
     pub(super) read_fails: bool,
+    /// Scrubs of this life that met a read error.
+    pub(super) scrubs_failed: u64,
     /// The superblock was not being written when it died: both copies are whole.
     pub(super) has_whole_superblock: bool,
     boot: u64,
@@ -197,6 +199,7 @@ impl Member {
             staging: (setting.devices[usize::from(id)] == Device::Staged).then(staging),
             has_begun: false,
             read_fails: false,
+            scrubs_failed: 0,
             has_whole_superblock: false,
             boot: 1,
             incarnation,
@@ -439,7 +442,7 @@ impl World {
             return self.opening_failed(at, &error.to_string());
         }
         member.disk.stop_at(u64::MAX);
-        (member.has_leaked, member.has_left) = (false, false);
+        (member.has_leaked, member.has_left, member.scrubs_failed) = (false, false, 0);
         let superblock = store.superblock();
         member.life += 1;
         let identity = Identity {
@@ -586,6 +589,7 @@ impl World {
             return;
         }
         self.publish(at);
+        self.scrubs_told(at);
         let phase = self.members[at].phase;
         let work = self.random.range(0, 8);
         let survive = self.survive();
@@ -649,6 +653,7 @@ impl World {
             return;
         }
         self.publish(at);
+        self.scrubs_told(at);
         let member = &mut self.members[at];
         member.life += 1;
         member.has_ghosts |= member.has_leaked || self.is_holding;
@@ -665,7 +670,10 @@ impl World {
             let store = Arc::clone(driver.store());
             drop(driver);
             // What fails leaves a folder as after a crash.
-            if ended.is_clean && store.close(ended.tail).is_ok() {
+            self.reads_may_fail(at);
+            let is_closed = ended.is_clean && store.close(ended.tail).is_ok();
+            self.reads_held(at, Mark::CloseUnread);
+            if is_closed {
                 self.mark(Mark::StoppedCleanly);
             }
             let superblock = store.superblock();

@@ -4,7 +4,7 @@
 //! run, byte for byte, as long as the code is the same.
 //!
 //! * [`member`]: a member's lives: opening, dying, the medium under it; * [`step`]: one turn of a driver, and what comes of it;
-//! * [`members`]: the group that changes; * [`hands`]: an operator who promotes, hands over and gives words; * [`streams`]: checkpoints in pieces; * [`control`]: the control connections; * [`clients`]: appenders, readers, trimmers; * [`strike`]: the faults;
+//! * [`reads`]: read errors of members that run; * [`members`]: the group that changes; * [`hands`]: an operator who promotes, hands over and gives words; * [`streams`]: checkpoints in pieces; * [`control`]: the control connections; * [`clients`]: appenders, readers, trimmers; * [`strike`]: the faults;
 //! * [`phase`]: where in a takeover a member stands.
 
 mod clients;
@@ -13,6 +13,7 @@ mod hands;
 mod member;
 mod members;
 mod phase;
+mod reads;
 mod step;
 mod streams;
 mod strike;
@@ -30,6 +31,7 @@ use self::hands::Hands;
 use self::member::Member;
 use self::members::Group;
 use self::phase::Phase;
+use self::reads::Reads;
 use self::streams::Streams;
 use crate::coverage::{Coverage, Mark};
 use crate::fabric::{FabricFaults, FabricNet, MS};
@@ -125,6 +127,7 @@ pub(crate) struct World {
     group: Group,
     hands: Hands,
     streams: Streams,
+    reads: Reads,
     pairs: BTreeMap<(u8, u8), Pair>,
     cut: BTreeSet<(u8, u8)>,
     /// There are faults.
@@ -162,6 +165,7 @@ impl World {
             group: Group::of(&setting),
             hands: Hands::of(seed),
             streams: Streams::of(seed),
+            reads: Reads::of(seed),
             pairs: BTreeMap::new(),
             cut: BTreeSet::new(),
             is_faulty: true,
@@ -391,6 +395,7 @@ impl World {
     pub(crate) fn finish(&mut self) {
         for member in 0..self.members.len() {
             self.publish(member);
+            self.scrubs_told(member);
             if self.violation.is_none() && !self.members[member].is_emptied && self.is_voter(member) {
                 self.check_whole_log(member);
                 self.ask_outcomes(member);

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use windlass::control::Frame;
-use windlass::driver::DriverEvent;
+use windlass::driver::{Driver, DriverEvent};
 use windlass::engine::{Event, Message, Role, StopReason};
 use windlass::{Epoch, Lsn, MemberId, Outcome};
 use windlass_log::{RECORD_ALIGN, RecordKind};
@@ -54,7 +54,12 @@ impl World {
         let Some(driver) = &mut member.driver else { return };
         self.events += 1;
         member.configured_before = driver.configuration().0.number();
-        let worked = driver.step().unwrap_or(false);
+        self.reads_may_fail(at);
+        let stepped = self.members[at].driver.as_mut().map(Driver::step);
+        self.reads_held(at, Mark::ResendUnread);
+        let worked = stepped.is_some_and(|stepped| stepped.unwrap_or(false));
+        let member = &mut self.members[at];
+        let Some(driver) = &mut member.driver else { return };
         let status = driver.status();
         let (newest, is_committed) = driver.configuration();
         let in_force = self.oracle.counts_with(member.id, newest.number(), is_committed);
@@ -77,7 +82,7 @@ impl World {
         );
         let checked = watermarks::check(self.members[at].id, self.members[at].before.as_ref(), &status);
         self.check(checked.and(in_force));
-        let published = self.members[at].driver.as_ref().map(windlass::driver::Driver::published);
+        let published = self.members[at].driver.as_ref().map(Driver::published);
         if published > Some(self.members[at].published) {
             self.members[at].is_publish_due = true;
         }
@@ -133,9 +138,9 @@ impl World {
         if member.life != life {
             return;
         }
-        if let Some(driver) = &mut member.driver {
+        if member.driver.is_some() {
             self.events += 1;
-            driver.executor_mut().work(lane);
+            self.work(at, lane);
             if self.members[at].is_rot_found {
                 // A superblock may say now that this member counts again.
                 self.refresh();

@@ -206,7 +206,10 @@ impl World {
             return Ok(20 * MS);
         }
         let giver = self.giver(at, &need, bringing.turn).ok_or(Failure::Refused)?;
-        let (end, epoch) = self.opened_by(giver, need.from).ok_or(Failure::Refused)?;
+        self.reads_may_fail(giver);
+        let opened = self.opened_by(giver, need.from);
+        self.reads_held(giver, Mark::GiverUnread);
+        let (end, epoch) = opened.ok_or(Failure::Refused)?;
         let checked = self.oracle.may_be_given(self.members[giver].id, end);
         self.check(checked);
         if !Self::is_enough(&need, (end, epoch)) {

@@ -128,6 +128,7 @@ struct State {
     reads_short: u64,
     /// Sectors of files that the medium does not give.
     spoilt: BTreeSet<(u64, u64)>,
+    failing: Option<rot::Failing>,
 }
 
 /// Holds flushes up until it is dropped: [`TestDisk::hold_syncs`].
@@ -203,6 +204,7 @@ impl TestDisk {
                 preads: 0,
                 reads_short: 0,
                 spoilt: BTreeSet::new(),
+                failing: None,
             })),
         }
     }
@@ -674,6 +676,7 @@ impl DiskFile for TestFile {
         meanwhile::happens(&self.disk.meanwhiles.before_read);
         let mut state = self.disk.state();
         state.call(Call::Read).map_err(|failure| failure.errno())?;
+        state.read_fails()?;
         super::read_whole(buffer, offset, |piece, at| state.pread(self.number, piece, at))
     }
 

@@ -12,6 +12,15 @@ pub(super) enum Fate {
 /// Of eight units so many survive, by seed.
 const KEPT_OF_EIGHT: [u64; 4] = [1, 4, 4, 7];
 
+/// The next number of splitmix64 (Steele, Lea and Flood, 2014).
+pub(super) fn next(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
 /// Decides what survives.
 pub(super) struct Random {
     survive: Survive,
@@ -44,13 +53,8 @@ impl Random {
         matches!(self.survive, Survive::By { .. } | Survive::Chosen { .. })
     }
 
-    /// The next number of splitmix64 (Steele, Lea and Flood, 2014).
     fn next(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
+        next(&mut self.state)
     }
 
     pub(super) fn keeps(&mut self) -> bool {

@@ -4,6 +4,13 @@ use std::ops::Range;
 
 use super::{Errno, PAGE, SECTOR, State, TestDisk, index};
 
+/// Reads fail, each for itself.
+pub(super) struct Failing {
+    of_million: u32,
+    random: u64,
+    failed: u64,
+}
+
 impl TestDisk {
     /// Flips the bits of `mask` in one byte of a file, durably.
     ///
@@ -47,9 +54,31 @@ impl TestDisk {
     pub fn unspoil(&self) {
         self.state().spoilt.clear();
     }
+
+    /// From here on so many of a million calls that read are answered `IO`, which ones decides the seed; the same read may succeed when it is asked for again.
+    pub fn fail_reads(&self, of_million: u32, seed: u64) {
+        self.state().failing = Some(Failing { of_million, random: seed, failed: 0 });
+    }
+
+    /// What [`TestDisk::fail_reads`] asked for is over. How many calls were answered so.
+    #[must_use]
+    pub fn end_failing_reads(&self) -> u64 {
+        self.state().failing.take().map_or(0, |failing| failing.failed)
+    }
 }
 
 impl State {
+    /// What a call that reads is answered where some fail.
+    pub(super) fn read_fails(&mut self) -> Result<(), Errno> {
+        let Some(failing) = &mut self.failing else { return Ok(()) };
+        let drawn = super::random::next(&mut failing.random);
+        if drawn % 1_000_000 < u64::from(failing.of_million) {
+            failing.failed += 1;
+            return Err(Errno::IO);
+        }
+        Ok(())
+    }
+
     /// What a write is answered where sectors can't be read.
     pub(super) fn write_spoilt(&mut self, number: u64, written: Range<u64>) -> Result<(), Errno> {
         let sectors = written.start / SECTOR..written.end.div_ceil(SECTOR);
