@@ -14,6 +14,7 @@ pub mod random;
 mod rows;
 mod run;
 pub mod setting;
+pub mod switches;
 mod trace;
 mod world;
 

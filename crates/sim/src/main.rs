@@ -2,7 +2,7 @@
 //!
 //! * `--seed N` runs one and shows its last lines, all of them with `--lines`.
 //! * `--seeds COUNT [--first N]` runs many on `--jobs` threads and ends with one summary line; a seed that fails is shown, and a run
-//!   whose seeds never met something on the list of [`windlass_sim::coverage`] fails.
+//!   whose seeds never met something on the list of [`windlass_sim::coverage`], or met a fault that its switch leaves there ([`windlass_sim::switches`]), fails.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeSet;
@@ -14,10 +14,13 @@ use std::time::Instant;
 use clap::Parser;
 use windlass_sim::coverage::{Coverage, Mark};
 use windlass_sim::setting::Setting;
+use windlass_sim::switches::Densest;
 use windlass_sim::{Report, run, run_with};
 
 /// Lines shown of a seed that failed.
 const LINES: usize = 60;
+/// A run over fewer seeds than this need not have switched every fault off.
+const SEEDS_FOR_SWITCHES: u64 = 600;
 
 #[derive(Parser)]
 #[command(name = "windlass-sim", about = "Runs windlass in a simulated world, from seeds")]
@@ -148,11 +151,13 @@ struct Sum {
     unknown: u64,
     tenures: u64,
     failed: BTreeSet<u64>,
+    densest: Densest,
     coverage: Coverage,
 }
 
 impl Sum {
     fn add(&mut self, report: Report) {
+        self.densest.note(&report);
         self.seeds += 1;
         self.events += report.events;
         self.acknowledged += report.minimum.acknowledged;
@@ -194,6 +199,10 @@ fn many(arguments: &Arguments) -> bool {
         print!("{}", sum.coverage);
     }
     let missing = sum.coverage.missing(sum.seeds);
+    let not_gone = if sum.seeds >= SEEDS_FOR_SWITCHES { sum.densest.not_gone() } else { Vec::new() };
+    for fault in &not_gone {
+        println!("not switched off: {fault}");
+    }
     for mark in &missing {
         println!("never met in {} seeds: {}", sum.seeds, mark.name());
     }
@@ -215,7 +224,7 @@ fn many(arguments: &Arguments) -> bool {
         sum.failed.len(),
         seconds
     );
-    sum.failed.is_empty() && missing.is_empty()
+    sum.failed.is_empty() && missing.is_empty() && not_gone.is_empty()
 }
 
 fn faults(coverage: &Coverage, of: impl Fn(u64) -> u64) -> u64 {

@@ -49,7 +49,8 @@ fn is_violation(line: &str) -> bool {
 }
 
 fn worth_reading(line: &str) -> bool {
-    is_violation(line) || line.starts_with("never met") || line.contains(" records acknowledged, ")
+    let is_missing = line.starts_with("never met") || line.starts_with("not switched off");
+    is_violation(line) || is_missing || line.contains(" records acknowledged, ")
 }
 
 /// The commit that is checked out, with a `+` where files differ from it: with its seed it replays a run.
