@@ -37,6 +37,8 @@ pub mod conformance;
 mod connection;
 mod error;
 mod memory;
+#[cfg(loom)]
+pub mod model;
 mod provider;
 mod request;
 

@@ -46,6 +46,7 @@ mod options;
 mod queue;
 mod ration;
 mod requester;
+mod signal;
 mod socket;
 mod spin;
 

@@ -3,17 +3,16 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::TcpStream;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
-use rustix::io::Errno;
+use rustix::event::{PollFd, PollFlags};
 use windlass_fabric::{Completion, CompletionQueue, ConnectionId, PollError, Wake, Woken};
 
 use crate::domain::lock;
 use crate::link::Link;
+use crate::signal::{CHANGED, Signal, WOKEN};
 use crate::spin::Spin;
 
 /// A completion that waits to be polled, and how many slots of its connection it gives back.
@@ -119,66 +118,6 @@ impl QueueShared {
 /// Up to so many sockets a sleep needs no allocation.
 const SOCKETS_INLINE: usize = 16;
 
-const CHANGED: u32 = 1;
-const WOKEN: u32 = 2;
-
-/// Flags that others raise, and a descriptor that ends a sleep. A raise costs a system call only while somebody sleeps.
-#[derive(Debug)]
-struct Signal {
-    raised: AtomicU32,
-    sleeping: AtomicBool,
-    event: OwnedFd,
-}
-
-impl Signal {
-    fn new() -> io::Result<Self> {
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { raised: AtomicU32::new(0), sleeping: AtomicBool::new(false), event })
-    }
-
-    fn raise(&self, flag: u32) {
-        // Sequentially consistent with `sleep`: either we see that it sleeps, or it sees the flag.
-        self.raised.fetch_or(flag, Ordering::SeqCst);
-        if self.sleeping.load(Ordering::SeqCst) && self.sleeping.swap(false, Ordering::SeqCst) {
-            // It fails only when the counter is full, and then the sleep ends anyway.
-            let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
-        }
-    }
-
-    fn take(&self) -> Option<Woken> {
-        if self.raised.load(Ordering::Relaxed) == 0 {
-            return None;
-        }
-        match self.raised.swap(0, Ordering::SeqCst) {
-            0 => None,
-            raised if raised & WOKEN != 0 => Some(Woken::Wake),
-            _ => Some(Woken::Ready),
-        }
-    }
-
-    /// Sleeps on the event and `polled[1..]`; does nothing when a flag is up already.
-    fn sleep(&self, polled: &mut [PollFd<'_>], timeout: Duration) -> Result<(), Errno> {
-        self.sleeping.store(true, Ordering::SeqCst);
-        let slept = if self.raised.load(Ordering::SeqCst) == 0 {
-            let timeout = Timespec::try_from(timeout).ok();
-            rustix::event::poll(polled, timeout.as_ref())
-        } else {
-            Ok(0)
-        };
-        self.sleeping.store(false, Ordering::SeqCst);
-        match slept {
-            Ok(count) if count > 0 && !polled[0].revents().is_empty() => {
-                let mut counter = [0; 8];
-                // Empty when another look has taken it.
-                let _ = rustix::io::read(&self.event, &mut counter);
-                Ok(())
-            }
-            Ok(_) | Err(Errno::INTR) => Ok(()),
-            Err(errno) => Err(errno),
-        }
-    }
-}
-
 /// Ends a wait on a [`TcpCompletionQueue`].
 #[derive(Clone, Debug)]
 pub struct TcpWaker(Arc<QueueShared>);
@@ -222,7 +161,7 @@ impl TcpCompletionQueue {
         let signal = &self.shared.signal;
         let entry = |at: usize| match at.checked_sub(1).and_then(|at| self.sockets.get(at)) {
             Some(interest) => PollFd::new(&*interest.socket, interest.flags),
-            None => PollFd::new(&signal.event, PollFlags::IN),
+            None => PollFd::new(signal.event(), PollFlags::IN),
         };
         let count = self.sockets.len() + 1;
         self.shared.waited_on.store(true, Ordering::Relaxed);

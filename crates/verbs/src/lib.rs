@@ -19,6 +19,7 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod address;
+mod bell;
 mod connection;
 mod device;
 mod endpoint;
@@ -42,6 +43,7 @@ mod region;
 mod slots;
 mod spin;
 mod status;
+mod sync;
 #[cfg(test)]
 mod teardown;
 mod wake;

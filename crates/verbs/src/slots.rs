@@ -1,6 +1,6 @@
 //! What was posted on a queue pair and has not come back: slots, the caller's ids, the first error. No foreign call.
 //!
-//! The thread that posts and the thread that polls meet here without a lock. A request's number on its queue (its
+//! The thread that posts and the thread that polls meet here without a lock (gone through by loom, `loom_tests`). A request's number on its queue (its
 //! sequence) travels through the device in the work request's id:
 //!
 //! ```text
@@ -15,9 +15,11 @@
 //! The connection's id, and not the queue pair's number, names the queue: numbers are used again by later queue pairs,
 //! while completions of an earlier one may still lie in the completion queue.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use windlass_fabric::{ConnectionId, ErrorCause, Opcode};
+
+use crate::sync::{AtomicBool, AtomicU8, AtomicU64, SlotU8, SlotU64};
 
 const RECEIVE_BIT: u64 = 1 << 31;
 const SEQUENCE_MASK: u64 = RECEIVE_BIT - 1;
@@ -27,8 +29,8 @@ pub(crate) const DEPTH_MAX: u32 = 1 << 20;
 
 /// One queue's slots: a ring of `depth` places, indexed by sequence.
 pub(crate) struct Ring {
-    ids: Box<[AtomicU64]>,
-    opcodes: Box<[AtomicU8]>,
+    ids: Box<[SlotU64]>,
+    opcodes: Box<[SlotU8]>,
     /// Sequence of the next request to be posted. Stored (release) before the device learns of the requests below it.
     posted: AtomicU64,
     /// Sequence behind the last one given back. Stored by the polling thread (release).
@@ -42,8 +44,8 @@ pub(crate) struct Ring {
 impl Ring {
     fn new(depth: u32) -> Ring {
         Ring {
-            ids: (0..depth).map(|_| AtomicU64::new(0)).collect(),
-            opcodes: (0..depth).map(|_| AtomicU8::new(0)).collect(),
+            ids: (0..depth).map(|_| SlotU64::new(0)).collect(),
+            opcodes: (0..depth).map(|_| SlotU8::new(0)).collect(),
             posted: AtomicU64::new(0),
             completed: AtomicU64::new(0),
             succeeded: AtomicU64::new(0),
@@ -245,6 +247,9 @@ fn encode_cause(cause: ErrorCause) -> u8 {
 fn decode_cause(code: u8) -> Option<ErrorCause> {
     CAUSES.get(usize::from(code.checked_sub(1)?)).copied()
 }
+
+#[cfg(all(test, loom))]
+mod loom_tests;
 
 #[cfg(test)]
 mod tests {

@@ -3,16 +3,13 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-const IDLE: u8 = 0;
-const WAITING: u8 = 1;
-const WOKEN: u8 = 2;
+use crate::bell::Bell;
 
-struct Bell {
-    state: AtomicU8,
+struct Shared {
+    bell: Bell,
     /// Readable while a wake is under way.
     event: OwnedFd,
 }
@@ -20,59 +17,56 @@ struct Bell {
 /// Ends a wait at a completion queue from another thread.
 #[derive(Clone)]
 pub struct VerbsWaker {
-    bell: Arc<Bell>,
+    shared: Arc<Shared>,
 }
 
 impl VerbsWaker {
     pub(crate) fn new() -> io::Result<VerbsWaker> {
         let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
-        Ok(VerbsWaker { bell: Arc::new(Bell { state: AtomicU8::new(IDLE), event }) })
+        Ok(VerbsWaker { shared: Arc::new(Shared { bell: Bell::new(), event }) })
     }
 
     /// What a waiting thread polls.
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
-        self.bell.event.as_fd()
+        self.shared.event.as_fd()
     }
 
     /// Takes a wake that came while nobody slept: whether there was one. One load where there is none.
     pub(crate) fn take(&self) -> bool {
         // Nobody sleeps, so nothing was written to the descriptor.
-        self.bell.state.load(Ordering::Relaxed) == WOKEN
-            && self.bell.state.swap(IDLE, Ordering::AcqRel) == WOKEN
+        self.shared.bell.take()
     }
 
     /// Begins a wait, unless a wake came before it, which this consumes.
     pub(crate) fn begin(&self) -> bool {
-        match self.bell.state.compare_exchange(IDLE, WAITING, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => true,
-            Err(_) => {
-                self.end();
-                false
-            }
+        let begun = self.shared.bell.begin();
+        if !begun {
+            self.end();
         }
+        begun
     }
 
     /// Ends a wait: whether it was woken.
     pub(crate) fn end(&self) -> bool {
-        let woken = self.bell.state.swap(IDLE, Ordering::AcqRel) == WOKEN;
+        let woken = self.shared.bell.end();
         if woken {
             // The waker may be between its two steps: then the descriptor becomes readable later and ends one wait for nothing.
-            let _ = rustix::io::read(&self.bell.event, &mut [0; 8]);
+            self.quiet();
         }
         woken
     }
 
     /// Takes back a ring that came after its wait had ended.
     pub(crate) fn quiet(&self) {
-        let _ = rustix::io::read(&self.bell.event, &mut [0; 8]);
+        let _ = rustix::io::read(&self.shared.event, &mut [0; 8]);
     }
 }
 
 impl windlass_fabric::Wake for VerbsWaker {
     fn wake(&self) {
-        if self.bell.state.swap(WOKEN, Ordering::AcqRel) == WAITING {
+        if self.shared.bell.wake() {
             // It can't fail: the counter is far from its end, since each wait that it ends reads it.
-            let _ = rustix::io::write(&self.bell.event, &1_u64.to_ne_bytes());
+            let _ = rustix::io::write(&self.shared.event, &1_u64.to_ne_bytes());
         }
     }
 }

@@ -6,6 +6,7 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::ops::Range;
 use core::sync::atomic::Ordering;
 use std::sync::Mutex;
 
@@ -19,6 +20,8 @@ use crate::record::HEADER;
 #[derive(Clone, Debug)]
 pub struct Memory {
     words: Arc<Vec<Word>>,
+    /// The part of `words` that this is.
+    part: Range<usize>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,13 +60,38 @@ impl Memory {
             plain: UnsafeCell::new([0; 8]),
             used: Mutex::new(Use::None),
         };
-        Memory { words: Arc::new((0..bytes / 8).map(|_| word()).collect()) }
+        let words: Vec<Word> = (0..bytes / 8).map(|_| word()).collect();
+        let part = 0..words.len();
+        Memory { words: Arc::new(words), part }
+    }
+
+    /// A part of it, in whole words.
+    ///
+    /// # Panics
+    ///
+    /// If the range is outside.
+    #[must_use]
+    pub fn slice(&self, offset: u64, bytes: u64) -> Memory {
+        let start = self.part.start + index(offset / 8);
+        let part = start..start + index(bytes / 8);
+        assert!(part.end <= self.part.end, "a part outside the memory");
+        Memory { words: Arc::clone(&self.words), part }
+    }
+
+    /// How many values share it.
+    #[must_use]
+    pub fn holders(&self) -> usize {
+        Arc::strong_count(&self.words)
+    }
+
+    fn words(&self) -> &[Word] {
+        &self.words[self.part.clone()]
     }
 
     /// The length in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        length(self.words.len()) * 8
+        length(self.part.len()) * 8
     }
 
     /// Copies `source` to `offset`.
@@ -76,7 +104,7 @@ impl Memory {
         let mut source = source;
         while !source.is_empty() {
             let (now, rest) = source.split_at(source.len().min(8 - at % 8));
-            let word = &self.words[at / 8];
+            let word = &self.words()[at / 8];
             word.claim(Use::Plain);
             let place = at % 8..at % 8 + now.len();
             // SAFETY: the model checker fails the test if another access meets this one.
@@ -105,7 +133,7 @@ impl Memory {
         while !into.is_empty() {
             let bytes = into.len().min(8 - at % 8);
             let (now, rest) = into.split_at_mut(bytes);
-            let word = &self.words[at / 8];
+            let word = &self.words()[at / 8];
             word.claim(Use::Plain);
             let place = at % 8..at % 8 + bytes;
             // SAFETY: the model checker fails the test if a write meets this read.
@@ -125,14 +153,14 @@ impl Memory {
     /// The word at `offset`, loaded with this ordering.
     #[must_use]
     pub fn load_u64(&self, offset: u64, ordering: Ordering) -> u64 {
-        let word = &self.words[index(offset / 8)];
+        let word = &self.words()[index(offset / 8)];
         word.claim(Use::Atomic);
         word.atomic.load(ordering)
     }
 
     /// Stores the word at `offset` with this ordering.
     pub fn store_u64(&self, offset: u64, value: u64, ordering: Ordering) {
-        let word = &self.words[index(offset / 8)];
+        let word = &self.words()[index(offset / 8)];
         word.claim(Use::Atomic);
         word.atomic.store(value, ordering);
     }

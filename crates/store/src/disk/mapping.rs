@@ -58,8 +58,15 @@ impl RealMap {
         let base = NonNull::new(map.as_mut_ptr()).ok_or(Errno::FAULT)?;
         let map = Arc::new(Mapped { _listed: fork::Listed::new(base.as_ptr(), len)?, map });
         let owner: Arc<dyn Send + Sync> = map.clone();
+        #[cfg(loom)]
+        let memory = {
+            // The model of the memory has words of its own. No model maps a file.
+            drop(owner);
+            Memory::heap(len_bytes)
+        };
         // SAFETY: `base` is the start of a mapping of `len` bytes that lives as long as `owner`; it is page-aligned, readable and writable;
         // nothing else of this process makes a reference into it, and only `Memory` touches it.
+        #[cfg(not(loom))]
         let memory = unsafe { Memory::new(base, len_bytes, owner) };
         Ok(RealMap { map, memory })
     }

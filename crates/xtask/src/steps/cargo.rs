@@ -116,7 +116,7 @@ fn plain(finished: Finished, remedy: &str) -> Outcome {
     if finished.success { Outcome::passed() } else { Outcome::failed(format!("{}; {remedy}", finished.how)) }
 }
 
-fn verbs_skipped() -> Option<Outcome> {
+pub(super) fn verbs_skipped() -> Option<Outcome> {
     let missing = install::missing_packages(BUILD_PACKAGES);
     if missing.is_empty() {
         return None;

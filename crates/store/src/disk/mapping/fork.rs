@@ -5,14 +5,27 @@
 //! them is a SIGSEGV. That costs the parent nothing, and the child one system call for each mapping.
 //!
 //! Other threads of the parent may be anywhere when one of them forks, so the handler and all that it shares with them take no lock. A mapping is listed
-//! after it was kept from children, and struck off before it is unmapped: a child that finds it unlisted has no way to its addresses.
+//! after it was kept from children, and struck off before it is unmapped: a child that finds it unlisted has no way to its addresses. The list is
+//! gone through by loom (`loom_tests`).
 
 use std::ffi::c_void;
 use std::ptr;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicUsize};
+
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicPtr, AtomicU8};
+#[cfg(loom)]
+use model::{SlotBase, SlotBytes};
+#[cfg(not(loom))]
+use std::sync::atomic::{AtomicPtr, AtomicU8};
 
 use super::Errno;
+
+#[cfg(not(loom))]
+type SlotBase = AtomicPtr<c_void>;
+#[cfg(not(loom))]
+type SlotBytes = std::sync::atomic::AtomicUsize;
 
 /// Nobody's: may be taken.
 const FREE: u8 = 0;
@@ -26,12 +39,18 @@ const FILLED: u8 = 3;
 /// Where a mapping lies. Never freed, as a handler may stand on it; taken again.
 struct Slot {
     state: AtomicU8,
-    base: AtomicPtr<c_void>,
-    bytes: AtomicUsize,
+    base: SlotBase,
+    bytes: SlotBytes,
     next: AtomicPtr<Slot>,
 }
 
+#[cfg(not(loom))]
 static FIRST: AtomicPtr<Slot> = AtomicPtr::new(ptr::null_mut());
+
+#[cfg(loom)]
+loom::lazy_static! {
+    static ref FIRST: AtomicPtr<Slot> = AtomicPtr::new(ptr::null_mut());
+}
 
 fn slots() -> impl Iterator<Item = &'static Slot> {
     std::iter::successors(at(&FIRST), |slot| at(&slot.next))
@@ -49,11 +68,15 @@ impl Listed {
     /// Lists a mapping that children do not inherit.
     pub(super) fn new(base: *mut u8, bytes: usize) -> Result<Listed, Errno> {
         handle_forks()?;
+        Ok(Listed::list(base, bytes))
+    }
+
+    fn list(base: *mut u8, bytes: usize) -> Listed {
         let slot = take();
         slot.base.store(base.cast(), Relaxed);
         slot.bytes.store(bytes, Relaxed);
         slot.state.store(MAPPED, Release);
-        Ok(Listed(slot))
+        Listed(slot)
     }
 }
 
@@ -71,9 +94,9 @@ fn take() -> &'static Slot {
     }
     let slot: &'static Slot = Box::leak(Box::new(Slot {
         state: AtomicU8::new(TAKEN),
-        base: AtomicPtr::default(),
-        bytes: AtomicUsize::new(0),
-        next: AtomicPtr::default(),
+        base: SlotBase::new(ptr::null_mut()),
+        bytes: SlotBytes::new(0),
+        next: AtomicPtr::new(ptr::null_mut()),
     }));
     let new = ptr::from_ref(slot).cast_mut();
     let mut first = FIRST.load(Relaxed);
@@ -102,10 +125,16 @@ fn handle_forks() -> Result<(), Errno> {
     Ok(())
 }
 
+/// What is listed, each with its base and length.
+fn mapped() -> impl Iterator<Item = (&'static Slot, *mut c_void, usize)> {
+    slots()
+        .filter(|slot| slot.state.load(Acquire) == MAPPED)
+        .map(|slot| (slot, slot.base.load(Relaxed), slot.bytes.load(Relaxed)))
+}
+
 /// In the child, before `fork` returns there.
 extern "C" fn fill_holes() {
-    for slot in slots().filter(|slot| slot.state.load(Acquire) == MAPPED) {
-        let (base, bytes) = (slot.base.load(Relaxed), slot.bytes.load(Relaxed));
+    for (slot, base, bytes) in mapped() {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
         // SAFETY: it changes no mapping that is there already (mmap(2)), and nothing of Rust's refers to what is not mapped.
         let filled = unsafe { libc::mmap(base, bytes, libc::PROT_NONE, flags, -1, 0) };
@@ -121,6 +150,12 @@ extern "C" fn fill_holes() {
 const OCCUPIED: &[u8] =
     b"windlass: a forked child has mapped other memory where its parent's log is mapped; it ends. \
     Open the log before what maps memory in forked children is set up, or fork before the log is opened\n";
+
+#[cfg(loom)]
+mod model;
+
+#[cfg(all(test, loom))]
+mod loom_tests;
 
 #[cfg(test)]
 mod tests {
