@@ -1,4 +1,5 @@
-//! What the machine does to `windlass`: nobody reads what it says, the system has no descriptor or no thread left, and clients come in crowds.
+//! What the machine does to `windlass`: nobody reads what it says, the system has no descriptor or no thread left, clients come in crowds, and
+//! another program has appended what no client of `windlass node` could.
 
 mod support;
 
@@ -12,6 +13,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 
 use support::Group;
+use windlass::control::{Member, Secret};
+use windlass::{Level, LogId, MemberId, Node, NodeOptions};
 
 /// Where nothing can be written.
 #[derive(Clone, Copy, Debug)]
@@ -233,6 +236,43 @@ fn address_space_bytes(process: Pid) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix("VmSize:")).unwrap();
     let kib: u64 = line.trim().strip_suffix(" kB").unwrap().parse().unwrap();
     kib << 10
+}
+
+/// A program that embeds a member appends longer records than a frame of `windlass node` holds.
+#[test]
+fn a_record_that_no_client_can_be_sent_is_named_and_the_member_goes_on() {
+    let mut group = Group::init();
+    group.change_file(|text| {
+        let first: Vec<&str> = text.split("\n[[members]]").take(2).collect();
+        first.join("\n[[members]]").replace("# segment_bytes = 67108864", "segment_bytes = 8388608")
+    });
+    let file: toml::Table = std::fs::read_to_string(&group.config).unwrap().parse().unwrap();
+    let word = |key: &str| file[key].as_str().unwrap();
+    let log_id = LogId(u128::from_str_radix(word("log_id"), 16).unwrap().to_be_bytes());
+    let address = file["members"][0]["control"].as_str().unwrap().parse().unwrap();
+    let members = vec![Member { id: MemberId(1), address }];
+    let options =
+        NodeOptions::new(MemberId(1), members, log_id, Secret::new(word("secret").as_bytes()).unwrap())
+            .segment_bytes(8 << 20)
+            .any_filesystem(true);
+    let node = Node::open_or_create(&group.root.join("m1"), options).unwrap();
+    let until = Instant::now() + support::PATIENCE;
+    let log = node.wait_primary(until).unwrap();
+    log.append_wait_blocking(b"short", until).unwrap();
+    let long = log.append_wait_blocking(&vec![7; 2 << 20], until).unwrap();
+    let _committed = log.commit_blocking(long.end, Level::Durable).unwrap();
+    drop(log);
+    node.close().unwrap();
+
+    group.start(1);
+    group.primary();
+    let read = group.output(&["read"]);
+    assert_eq!((read.status.code(), &read.stdout[..]), (Some(3), &b"short\n"[..]), "{read:?}");
+    let said = String::from_utf8_lossy(&read.stderr);
+    let words = format!("the record at LSN {} has 2097152 bytes", long.start);
+    assert!(said.contains(&words) && said.contains("windlass log read"), "{said}");
+    group.append(b"behind\n");
+    assert!(!group.said(1).contains("panicked"), "{}", group.said(1));
 }
 
 /// A group's file may name anything as the place of a socket: what is there is somebody's, unless it is a socket that nobody serves.

@@ -444,6 +444,9 @@ impl Service {
         let patience = Instant::now() + READ_PATIENCE;
         loop {
             match reader.next() {
+                Ok(record) if record.lsn < to && record.payload.len() > PAYLOAD_BYTES_MAX => {
+                    return Ok(Some(too_long(record.lsn, record.payload.len(), &self.folder)));
+                }
                 Ok(record) if record.lsn < to => {
                     let (start, end) = (record.lsn.0, record.end.0);
                     Reply::Record { start, end, payload: record.payload.to_vec() }.encode(encoded);
@@ -460,6 +463,15 @@ impl Service {
             }
         }
     }
+}
+
+/// The answer in the place of a record that no frame holds: another program, as a member of the group or in this folder before, has appended it.
+fn too_long(lsn: Lsn, bytes: usize, folder: &Path) -> Reply {
+    let why = format!(
+        "the record at LSN {lsn} has {bytes} bytes, and a client of `windlass node` is sent at most {PAYLOAD_BYTES_MAX}: `windlass log read {} --from {lsn}` prints it",
+        folder.display()
+    );
+    Reply::Failed { why }
 }
 
 /// A failure of an append, in words: the library's are for whoever has the log's handle.
