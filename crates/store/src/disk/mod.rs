@@ -186,12 +186,12 @@ pub trait DiskFile: Send + Sync + 'static {
     /// As [`allocate`](DiskFile::allocate).
     fn allocate_part(&self, part: Range<u64>, len_bytes: u64) -> Result<(), Errno>;
 
-    /// How many bytes of blocks the file has. Fewer than its length: it has holes, and a store through a mapping may find no room for one, which is a SIGBUS (kind 20). A filesystem that compresses, or
+    /// How many bytes of blocks the file has, or how many bytes lie before its first hole, if these are fewer. Fewer than its length: it has holes, and a store through a mapping may find no room for one, which is a SIGBUS (kind 20). A filesystem that compresses, or
     /// finds its blocks elsewhere, may say anything.
     ///
     /// # Errors
     ///
-    /// What `fstat` answers.
+    /// What `fstat` answers. Who can't tell holes says what `fstat` says.
     fn allocated_bytes(&self) -> Result<u64, Errno>;
 
     /// Gives the holes among the file's first `len_bytes` bytes blocks, and changes no byte. The file must not be mapped. Durable after [`DiskFile::sync`].

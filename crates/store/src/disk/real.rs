@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    self, Advice, AtFlags, FileType, FlockOperation, Mode, OFlags, RawDir, RenameFlags, StatxFlags,
+    self, Advice, AtFlags, FileType, FlockOperation, Mode, OFlags, RawDir, RenameFlags, SeekFrom, StatxFlags,
 };
 use rustix::process::{Resource, getrlimit};
 
@@ -279,8 +279,12 @@ impl DiskFile for RealFile {
     }
 
     fn allocated_bytes(&self) -> Result<u64, Errno> {
-        // In units of 512 bytes, whatever the filesystem's blocks are (stat(3type)); blocks that are only reserved so far count.
-        Ok(u64::try_from(fs::fstat(&self.file)?.st_blocks).unwrap_or(0).saturating_mul(512))
+        // In units of 512 bytes, whatever the filesystem's blocks are (stat(3type)); blocks that are only reserved so far count, and so do those behind the file's end and, on some filesystems, those that
+        // say where its blocks are: a file can have as many as it has bytes, and a hole.
+        let blocks = u64::try_from(fs::fstat(&self.file)?.st_blocks).unwrap_or(0).saturating_mul(512);
+        // Blocks that were never written may be called a hole, too (lseek(2)). An empty file has none, and not every filesystem can tell.
+        let hole = fs::seek(&self.file, SeekFrom::Hole(0)).unwrap_or(u64::MAX);
+        Ok(blocks.min(hole))
     }
 
     fn fill_holes(&self, len_bytes: u64) -> Result<(), Errno> {
@@ -347,6 +351,8 @@ impl DiskFile for RealFile {
 
 #[cfg(test)]
 mod tests {
+    use rustix::fs::FallocateFlags;
+
     use super::*;
 
     /// Killed between the making of the folder and the flushing of its name, and made again.
@@ -373,6 +379,30 @@ mod tests {
             drop(RealDisk::create_by(&place, |_| Err(errno)).unwrap());
         }
         assert_eq!(RealDisk::create_by(&place, |_| Err(Errno::IO)).map(|_| ()).unwrap_err(), Errno::IO);
+    }
+
+    /// A hole at the beginning, in the middle and at the end of a file that has as many blocks as bytes: what it lacks there it has behind its end, as on ext4 it may have in its tree of extents.
+    #[test]
+    fn kind_20_a_file_with_a_hole_is_told_whatever_its_count_of_blocks() {
+        const LEN: u64 = 256 << 10;
+        let folder = tempfile::tempdir().unwrap();
+        let disk = RealDisk::open(folder.path()).unwrap();
+        for at in [0, 100 << 10, LEN - 4096] {
+            let file = disk.create("file").unwrap();
+            file.allocate(LEN).unwrap();
+            file.sync().unwrap();
+            assert!(file.allocated_bytes().unwrap() >= LEN, "a whole file");
+            let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            fs::fallocate(&file.file, punch, at, 4096).unwrap();
+            fs::fallocate(&file.file, FallocateFlags::KEEP_SIZE, LEN, 64 << 10).unwrap();
+            assert!(fs::fstat(&file.file).unwrap().st_blocks * 512 >= LEN.cast_signed(), "blocks enough");
+            assert_eq!(file.allocated_bytes().unwrap(), at, "up to the hole");
+            file.fill_holes(LEN).unwrap();
+            let mut page = [1; 4096];
+            assert_eq!(file.read_at(&mut page, at).unwrap(), page.len());
+            assert_eq!(page, [0; 4096]);
+            disk.remove("file").unwrap();
+        }
     }
 
     #[test]
