@@ -193,6 +193,9 @@ pub trait Connection: Send + 'static {
     /// # Errors
     /// [`BindError`] with the remedy per variant; nothing was posted. [`BindProblem::KeysExhausted`](crate::BindProblem): drop the
     /// window and allocate another.
+    ///
+    /// # Panics
+    /// If the window or the region is another fabric's, where that would be no memory of the provider's own.
     fn bind(
         &mut self,
         id: u64,

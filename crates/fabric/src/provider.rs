@@ -52,6 +52,9 @@ pub trait Fabric: Send + 'static {
     ///
     /// # Errors
     /// [`CreateError`].
+    ///
+    /// # Panics
+    /// If the queue is another fabric's, where that would be no memory of the provider's own.
     fn connection(
         &self,
         queue: &Self::CompletionQueue,

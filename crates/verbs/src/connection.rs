@@ -363,6 +363,11 @@ impl windlass_fabric::Connection for VerbsConnection {
         access: Access,
     ) -> Result<RemoteRange, BindError> {
         let core = region.core();
+        let is_own = |of: &Arc<Domain>| Arc::ptr_eq(of, &self.pair.domain);
+        assert!(
+            is_own(&window.core().domain) && is_own(&core.domain),
+            "the window or the region is another fabric's"
+        );
         let (region_bytes, window_bytes_max) = (core.bytes(), self.window_bytes_max);
         let bytes = range.end.saturating_sub(range.start);
         if bytes == 0 || range.end > region_bytes || bytes > window_bytes_max {

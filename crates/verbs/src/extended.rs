@@ -45,8 +45,10 @@ fn around(context: *mut sys::ibv_context, offset: usize) -> Option<*const Extend
     }
     let around =
         context.cast::<u8>().cast_const().wrapping_sub(offset_of!(Extended, context)).cast::<Extended>();
+    // Not through `around`: an older library's structure is shorter, and begins behind it.
+    let before = context.cast::<u8>().cast_const().wrapping_sub(size_of::<usize>()).cast::<usize>();
     // SAFETY: the mark says that the structure is around the context; its size stands right before the context in every version.
-    let bytes = unsafe { (*around).size };
+    let bytes = unsafe { before.read() };
     (bytes >= size_of::<Extended>() - offset).then_some(around)
 }
 

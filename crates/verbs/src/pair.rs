@@ -56,7 +56,9 @@ impl QueuePair {
             qp_type: sys::ibv_qp_type::IBV_QPT_RC,
             ..Default::default()
         };
-        // SAFETY: domain and queue are alive and held by the result; the attributes are whole.
+        // The driver takes both for its own kind, whosever they are.
+        assert!(Arc::ptr_eq(&queue.context, &domain.context), "the completion queue is another fabric's");
+        // SAFETY: domain and queue are alive and of one context; the result holds the domain, and the connection that it is a part of the queue; the attributes are whole.
         let raw = unsafe { (domain.context.library.create_qp)(domain.raw, &raw mut attributes) };
         if raw.is_null() {
             let entries = options.send_depth.max(options.receive_depth);
@@ -206,8 +208,10 @@ fn post<W: Work>(
         return Ok(());
     }
     let first = chain.as_mut_ptr();
-    for (at, work) in chain.iter_mut().enumerate() {
-        work.follow(if at + 1 < len { first.wrapping_add(at + 1) } else { std::ptr::null_mut() });
+    for at in 0..len {
+        let next = if at + 1 < len { first.wrapping_add(at + 1) } else { std::ptr::null_mut() };
+        // SAFETY: within the chain, which this call has alone. Through `first`, as the driver goes: a reference of its own would end what `first` may do.
+        unsafe { (*first.wrapping_add(at)).follow(next) };
     }
     let mut bad = std::ptr::null_mut();
     VerbError::check(verb, call(first, &raw mut bad)).map_err(|error| {

@@ -69,7 +69,7 @@ struct Ground {
 
 /// The registration itself.
 pub(crate) struct RegionCore {
-    domain: Arc<Domain>,
+    pub(crate) domain: Arc<Domain>,
     raw: *mut sys::ibv_mr,
     ground: Ground,
     local_key: u32,

@@ -1,5 +1,6 @@
 //! Tests: whatever fails half-way, and in whichever order things are dropped, what was made ends once and after what needs it.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use windlass_fabric::{
@@ -104,4 +105,26 @@ fn memory_that_the_device_will_not_let_go_of_is_kept() {
     drop(fabric);
     let (living, _) = fake::account();
     assert!(living.contains(&Kind::Region));
+}
+
+/// A driver would take what another one made for its own kind. (The stand-in library keeps account of one device, so that nothing is held against it here.)
+#[test]
+fn parts_of_two_fabrics_are_never_put_together() {
+    let open = || VerbsFabric::open_with(&fake::library(None, true), &VerbsOptions::default()).unwrap();
+    let (one, other) = (open(), open());
+    let access = Access::LOCAL_WRITE | Access::WINDOW_BIND;
+    let region =
+        |of: &VerbsFabric| of.register(Arc::new(HeapMemory::new(4096)) as Arc<dyn Memory>, access).unwrap();
+    let queues = [one.completion_queue(64).unwrap(), other.completion_queue(64).unwrap()];
+    let mixed = |attempt: &mut dyn FnMut()| {
+        catch_unwind(AssertUnwindSafe(attempt)).expect_err("parts of two fabrics were put together");
+    };
+    mixed(&mut || drop(one.connection(&queues[1], &DEPTHS)));
+    let mut connection = one.connection(&queues[0], &DEPTHS).unwrap();
+    let mut bind = |window: &VerbsFabric, memory: &VerbsFabric| {
+        let (mut window, region) = (window.allocate_window().unwrap(), region(memory));
+        mixed(&mut || drop(connection.bind(1, &mut window, &region, 0..4096, Access::REMOTE_READ)));
+    };
+    bind(&other, &one);
+    bind(&one, &other);
 }

@@ -28,7 +28,7 @@ pub struct VerbsWindow {
 }
 
 pub(crate) struct WindowCore {
-    domain: Arc<Domain>,
+    pub(crate) domain: Arc<Domain>,
     state: Mutex<State>,
 }
 

@@ -68,7 +68,8 @@ impl Bounds {
                 if length > 0 {
                     work.send_flags |= sys::ibv_send_flags::IBV_SEND_INLINE.0;
                 }
-                Ok(sys::ibv_sge { addr: bytes.as_ptr().addr() as u64, length, lkey: 0 })
+                // The driver reads there on the CPU, within the call that posts it.
+                Ok(sys::ibv_sge { addr: bytes.as_ptr().expose_provenance() as u64, length, lkey: 0 })
             }
         }
     }
