@@ -16,6 +16,8 @@ use crate::client::{Reply, Request, next_reply};
 
 /// How often room for the rest is looked for while an answer is waited for.
 const ROOM: Duration = Duration::from_millis(1);
+/// So many answers are heard ahead of who asks for them: each may be a record of a mebibyte.
+const HEARD: usize = 64;
 
 /// An append that is not yet known to be committed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,7 +44,7 @@ impl Session {
     pub(crate) fn new(member: usize, stream: UnixStream) -> std::io::Result<Session> {
         stream.set_read_timeout(None)?;
         let from = stream.try_clone()?;
-        let (heard, replies) = sync_channel(4096);
+        let (heard, replies) = sync_channel(HEARD);
         std::thread::spawn(move || {
             let (mut from, mut frame) = (BufReader::with_capacity(1 << 16, from), Vec::new());
             loop {
