@@ -668,6 +668,17 @@ fn an_operators_word_is_not_taken_by_a_member_whose_log_is_empty_kind_55() {
 }
 
 #[test]
+fn status_says_that_it_is_by_the_file_where_nobody_answers() {
+    let group = Group::init();
+    let said = |group: &Group| String::from_utf8(group.output(&["status"]).stdout).unwrap();
+    let words = format!("nobody answers, so this is what {} says", group.config);
+    assert!(said(&group).contains(&words), "{}", said(&group));
+    let group = group.start_all();
+    group.primary();
+    assert!(!said(&group).contains("nobody answers"), "{}", said(&group));
+}
+
+#[test]
 fn a_client_with_another_groups_file_gets_nothing_from_the_members_whose_sockets_it_names() {
     let group = Group::init().start_all();
     group.primary();

@@ -84,6 +84,12 @@ pub(super) fn run(group: &Group, json: bool) -> Result<(), Failure> {
             }
         }
     }
+    if !json && asked.answers().next().is_none() {
+        told.push(format!(
+            "nobody answers, so this is what {} says, also of members that have left the group since: once one runs, this command says who",
+            file.display()
+        ));
+    }
     for line in told {
         output.line(format_args!("{line}"))?;
     }
