@@ -87,6 +87,8 @@ marks! {
     DistrustUnread = "disk: read error, damage written down";
     /// A read error met a client's call that trims.
     TrimUnread = "disk: read error, a client's trim";
+    /// A member's disk did not give the record that it trims at itself.
+    OwnTrimUnread = "disk: read error, a member's own trim";
     /// A read error met a primary that was about to send a part of its log again.
     ResendUnread = "disk: read error, what is sent again";
     /// The reader of a member's application met a read error.

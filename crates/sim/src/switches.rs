@@ -33,6 +33,7 @@ const SWITCHES: &[(Mark, &[&str])] = &[
     (Mark::ScrubUnread, &["disk.read_failed"]),
     (Mark::DistrustUnread, &["disk.read_failed"]),
     (Mark::TrimUnread, &["disk.read_failed"]),
+    (Mark::OwnTrimUnread, &["disk.read_failed"]),
     (Mark::ResendUnread, &["disk.read_failed"]),
     (Mark::ReaderUnread, &["disk.read_failed"]),
     (Mark::SubscriptionUnread, &["disk.read_failed"]),

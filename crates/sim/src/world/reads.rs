@@ -11,9 +11,6 @@ use crate::coverage::Mark;
 use crate::oracle::{Checked, violated};
 use crate::random::Random;
 
-/// This work is spared: where a member's trim is refused since its record can't be read, a cut that comes before the next trim leaves no epoch for what stays (DESIGN.md section 14).
-const SPARED: &str = "trim";
-
 /// Damage that a running member finds is rare, and one read is made for it: it fails so often at least, in millionths.
 const RARE: u32 = 500_000;
 
@@ -53,7 +50,6 @@ impl World {
         let Some(driver) = &self.members[at].driver else { return };
         let Some(work) = driver.executor().next(lane) else { return };
         match work {
-            SPARED => {}
             "distrust" => self.reads_may_fail_so_often(at, self.setting.read_failed.max(RARE)),
             _ => self.reads_may_fail(at),
         }
@@ -67,6 +63,9 @@ impl World {
             }
             "distrust" => {
                 self.reads_held(at, Mark::DistrustUnread);
+            }
+            "trim" => {
+                self.reads_held(at, Mark::OwnTrimUnread);
             }
             _ => {
                 if self.members[at].disk.end_failing_reads() > 0 {

@@ -85,14 +85,14 @@ where
             }
             Command::Cut { token, at, state } => {
                 let history = state.history.clone();
-                let change: Change = Box::new(move |superblock| state::put_cut(superblock, &state));
+                let change: Change = Box::new(move |superblock| state::put(superblock, &state));
                 let job = Job::Cut { token, at, change };
                 self.ordered.push_back(Ordered::Job { job, history, tail: Some(at) });
                 self.group_meters.cuts.add(1);
             }
             Command::Reset { token, at, state } => {
                 let history = state.history.clone();
-                let change: Change = Box::new(move |superblock| state::put_cut(superblock, &state));
+                let change: Change = Box::new(move |superblock| state::put_reset(superblock, &state));
                 let job = Job::Reset { token, at, change };
                 self.ordered.push_back(Ordered::Job { job, history, tail: Some(at) });
             }

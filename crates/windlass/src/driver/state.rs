@@ -29,7 +29,7 @@ pub struct ConfigurationError {
 /// Puts the engine's state into the superblock. The store keeps its own marks and the trim point.
 ///
 /// The engine trims its history when it orders a trim. Where the store has refused that one, the history keeps what speaks for the log
-/// from the store's trim point on: without, the log would begin where no epoch owns it, and would not open.
+/// from the store's trim point on, also through a cut: without, the log would begin where no epoch owns it, and would not open.
 pub(crate) fn put(superblock: &mut Superblock, state: &DurableState) {
     let before = (superblock.trimmed < state.trimmed).then(|| superblock.history.clone());
     put_state(superblock, state);
@@ -181,8 +181,8 @@ fn word(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// A cut's superblock: the engine's state, also its history as it is. A mark beyond the cut is what damage took, not what is cut.
-pub(crate) fn put_cut(superblock: &mut Superblock, state: &DurableState) {
+/// The superblock of a log that is empty from here on: the engine's state, also its history as it is. A mark beyond its end is what damage took, not what is cut.
+pub(crate) fn put_reset(superblock: &mut Superblock, state: &DurableState) {
     put_state(superblock, state);
 }
 
@@ -232,6 +232,30 @@ mod tests {
         assert_eq!(with_older(&full, &EpochHistory::new()), None);
     }
 
+    /// The store has refused the trim that the engine ordered, and a cut comes before the next one.
+    #[test]
+    fn a_cut_keeps_the_epochs_from_the_stores_trim_point_on_and_a_log_that_begins_anew_has_the_engines_kind_46()
+     {
+        let history = |entries: &[(u64, u64)]| {
+            let mut history = EpochHistory::new();
+            for (epoch, start) in entries {
+                history.extend(Epoch::new(*epoch, MemberId(0)), Lsn(*start)).unwrap();
+            }
+            history
+        };
+        let mut before = superblock(64 << 10);
+        before.history = history(&[(1, 4096), (2, 6000), (5, 9000), (6, 9800)]);
+        let mut state = take(&before, false).unwrap();
+        state.trimmed = Lsn(9000);
+        // Adopted: what the sixth epoch had is cut, and the seventh comes there.
+        state.history = history(&[(5, 9000), (7, 9500)]);
+        let (mut cut, mut begun) = (before.clone(), before.clone());
+        put(&mut cut, &state);
+        assert_eq!(cut.history, history(&[(1, 4096), (2, 6000), (5, 9000), (7, 9500)]));
+        put_reset(&mut begun, &state);
+        assert_eq!(begun.history, state.history);
+    }
+
     #[test]
     fn a_mark_that_damage_took_is_written_kept_by_a_cut_and_forgotten_once_caught_up_r18() {
         for segment_bytes in [64 << 10, 4 << 30] {
@@ -245,14 +269,14 @@ mod tests {
             state.mark = DurableState::MARK_UNKNOWN;
             put(&mut superblock, &state);
             assert_eq!(take(&written(&superblock), false).unwrap().mark, DurableState::MARK_UNKNOWN);
-            put_cut(&mut superblock, &state);
+            put_reset(&mut superblock, &state);
             assert_eq!(take(&written(&superblock), false).unwrap().mark, DurableState::MARK_UNKNOWN);
             state.mark = Persisted(Lsn(9000));
             put(&mut superblock, &state);
             assert_eq!(take(&written(&superblock), false).unwrap().mark, Persisted(Lsn(9000)));
             // An adoption lowers it, with a cut or without one.
             state.mark = Persisted(Lsn(8192));
-            put_cut(&mut superblock, &state);
+            put_reset(&mut superblock, &state);
             assert_eq!(take(&written(&superblock), false).unwrap().mark, Persisted(Lsn(8192)));
             state.mark = Persisted(Lsn(8000));
             put(&mut superblock, &state);
