@@ -91,12 +91,14 @@ where
                 self.group_meters.cuts.add(1);
             }
             Command::Reset { token, at, state } => {
+                self.trim_again.forget();
                 let history = state.history.clone();
                 let change: Change = Box::new(move |superblock| state::put_reset(superblock, &state));
                 let job = Job::Reset { token, at, change };
                 self.ordered.push_back(Ordered::Job { job, history, tail: Some(at) });
             }
             Command::Trim { state } => {
+                self.trim_again.forget();
                 let (to, drained) = (state.trimmed, self.tail());
                 let history = state.history.clone();
                 let change: Change = Box::new(move |superblock| state::put(superblock, &state));
@@ -333,6 +335,14 @@ where
     /// Begins the next one if none is under way; goes on with a revocation. Whether anything happened.
     pub(super) fn go_on_with_ordered(&mut self, now: u64) -> bool {
         let mut any = false;
+        if self.is_settled()
+            && let Some(to) = self.trim_again.take(now)
+        {
+            // The superblock has what goes with it but for a history that begins later, which the next change of it brings.
+            let job = Job::Trim { to, drained: self.tail(), change: Box::new(|_| ()) };
+            let history = self.local.history.clone();
+            self.ordered.push_back(Ordered::Job { job, history, tail: None });
+        }
         loop {
             if let Some(Running::Revoke { token, deadline_ns }) = self.running {
                 if !self.sessions.revoke(now >= deadline_ns) {

@@ -99,9 +99,11 @@ pub(crate) enum Outcome {
     Cut {
         token: Token,
     },
-    /// Trimmed, or why not.
-    Trimmed {
-        refused: Option<String>,
+    Trimmed,
+    /// Why not, and where it may be tried again.
+    NotTrimmed {
+        cause: String,
+        again: Option<Lsn>,
     },
     Prepared(Result<Prepared, PrepareError>),
     Scrubbed(Result<Scrubbed, DiskError>),
@@ -177,14 +179,16 @@ impl<D: Disk> Work<D> {
                 Err(error) => failed(error.to_string()),
             },
             Job::Trim { to, drained, change } => match store.trim_with(to, drained, change) {
-                Ok(()) => Outcome::Trimmed { refused: None },
+                Ok(()) => Outcome::Trimmed,
                 Err(error @ (TrimError::Store(_) | TrimError::Update(_))) => failed(error.to_string()),
                 // What stays costs space and nothing else; the next trim takes it along.
-                Err(
-                    error @ (TrimError::BeyondEnd { .. }
-                    | TrimError::InsideRecord { .. }
-                    | TrimError::Disk(_)),
-                ) => Outcome::Trimmed { refused: Some(error.to_string()) },
+                Err(error @ (TrimError::BeyondEnd { .. } | TrimError::InsideRecord { .. })) => {
+                    Outcome::NotTrimmed { cause: error.to_string(), again: None }
+                }
+                // A medium that does not read now may later.
+                Err(error @ TrimError::Disk(_)) => {
+                    Outcome::NotTrimmed { cause: error.to_string(), again: Some(to) }
+                }
             },
             Job::Prepare { tail } => match store.prepare_step(tail) {
                 // Not another try later: the first failure of the medium is final for all that this store does.

@@ -47,6 +47,7 @@ mod sessions;
 mod slots;
 mod staging;
 pub(crate) mod state;
+mod trim_again;
 mod windows;
 mod work;
 
@@ -260,6 +261,7 @@ pub struct Driver<F: Fabric, D: Disk, C, N, X> {
     unsound: quiet::Unsound,
     /// A configuration that the engine wants in the log, until the log takes it.
     appending: Option<Configuration>,
+    trim_again: trim_again::TrimAgain,
     /// A change of the group that somebody waits for.
     waiting: Option<members::Waiting>,
     full_disk: full::FullDisk,
@@ -392,6 +394,7 @@ where
             flush_mean_ns: 0,
             unsound: quiet::Unsound::default(),
             appending: None,
+            trim_again: trim_again::TrimAgain::default(),
             waiting: None,
             scrubber: scrub::Scrubber::new(options.scrub_bytes_per_second),
             full_disk: full::FullDisk::new(nanos(options.full_disk_limit)),
@@ -468,11 +471,16 @@ where
     /// As [`Driver::step`].
     pub fn wait(&mut self, longest: Duration) -> Result<(), PollError> {
         let now = self.now();
-        let until =
-            [self.engine.poll_timeout(), self.local.retry_at(), self.gather_until_ns, self.scrubber.due_at()]
-                .into_iter()
-                .flatten()
-                .min();
+        let until = [
+            self.engine.poll_timeout(),
+            self.local.retry_at(),
+            self.gather_until_ns,
+            self.scrubber.due_at(),
+            self.trim_again.due_at(),
+        ]
+        .into_iter()
+        .flatten()
+        .min();
         let timeout = until.map_or(WAIT_MAX, |at| Duration::from_nanos(at.saturating_sub(now)));
         self.queue.wait(timeout.min(longest).min(WAIT_MAX)).map(|_| ())
     }
@@ -582,11 +590,11 @@ where
                     self.inputs.push_back(Input::Flushed { token, persisted });
                 }
                 Outcome::Saved { token } | Outcome::Cut { token } => self.ordered_done(Some(token)),
-                Outcome::Trimmed { refused } => {
-                    if let Some(cause) = refused {
-                        self.meters.trim_failures.add(1);
-                        warn!(self.options.logger, "the log was not trimmed"; "cause" => cause);
-                    }
+                Outcome::Trimmed => self.ordered_done(None),
+                Outcome::NotTrimmed { cause, again } => {
+                    self.meters.trim_failures.add(1);
+                    warn!(self.options.logger, "the log was not trimmed"; "cause" => cause);
+                    again.into_iter().for_each(|to| self.trim_again.refused(to, now));
                     self.ordered_done(None);
                 }
                 Outcome::Prepared(result) => self.prepared(result, now),
@@ -618,6 +626,7 @@ where
         warn!(self.options.logger, "the medium failed; this member stops until it is opened again";
             "folder" => %self.folder.display(), "cause" => cause);
         self.meters.flush_failures.add(1);
+        self.trim_again.forget();
         if let Some(lead) = &self.lead {
             let failure = Failure::Store { what: "flushing", cause: cause.into() };
             lead.tenure.fail(&failure);
