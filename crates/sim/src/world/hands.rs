@@ -465,7 +465,7 @@ impl World {
             Undecided::ConfigurationLost { number, missing, .. } => {
                 self.mark(Mark::WordConfigurationLost);
                 self.hands.missing = Some(usize::from(missing.0));
-                if !self.is_known_voter(number, missing) || !self.hands.words.contains_key(&at) {
+                if !self.may_vote_in(number, missing) || !self.hands.words.contains_key(&at) {
                     let what = format!(
                         "m{at} waits for {missing}, which has no vote in configuration {number}, or without a word"
                     );

@@ -145,10 +145,11 @@ impl World {
         self.group.newest().number()
     }
 
-    /// Whether somebody knows of a configuration of this number in which this member votes.
-    pub(super) fn is_known_voter(&self, number: u64, member: MemberId) -> bool {
+    /// Whether this member votes in a configuration of this number, or may: a primary can have written one, stood still, and died before it told of it.
+    pub(super) fn may_vote_in(&self, number: u64, member: MemberId) -> bool {
         let known = self.group.committed.get(&number).into_iter().chain(&self.group.open);
-        known.into_iter().any(|known| known.number() == number && known.is_voter(member))
+        let mut told = known.into_iter().filter(|known| known.number() == number).peekable();
+        told.peek().is_none() || told.any(|known| known.is_voter(member))
     }
 
     /// A tenure begins, and an operator's word has been carried out: by this one, or before.
