@@ -16,7 +16,7 @@ const SWITCHES: &[(Mark, &[&str])] = &[
     (Mark::CompletedEarly, &["fabric.completed_early"]),
     (Mark::LandedInPieces, &["fabric.landed_in_pieces"]),
     (Mark::LandedSlowly, &["fabric.landed_slowly"]),
-    (Mark::LandedAfterInvalidation, &["fabric.landed_after_invalidation"]),
+    (Mark::LandedAfterInvalidation, &["fabric.landed_after_invalidation", "fabric.completed_early"]),
     (Mark::FailedButDone, &["fabric.failed_but_done", "Cut", "CutOff", "Hands"]),
     (Mark::ReceiverNotReady, &["fabric.receiver_not_ready"]),
     (Mark::CompletionLost, &["fabric.completion_lost"]),
