@@ -16,7 +16,7 @@ const PIECE_BYTES_MIN: u64 = 4 << 10;
 /// From the end of a pass to the next one, at least.
 const PAUSE_NS: u64 = 1_000_000_000;
 /// How long a part of the medium that can't be read is left alone.
-const FAILED_NS: u64 = 10_000_000_000;
+pub(crate) const FAILED_NS: u64 = 10_000_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// Where a pass stands and when it goes on. Times are nanoseconds of the caller's clock.

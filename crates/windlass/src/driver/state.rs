@@ -32,7 +32,7 @@ pub struct ConfigurationError {
 /// from the store's trim point on, also through a cut: without, the log would begin where no epoch owns it, and would not open.
 pub(crate) fn put(superblock: &mut Superblock, state: &DurableState) {
     let before = (superblock.trimmed < state.trimmed).then(|| superblock.history.clone());
-    put_state(superblock, state);
+    put_reset(superblock, state);
     if let Some(history) = before.and_then(|before| with_older(&before, &state.history)) {
         superblock.history = history;
     }
@@ -50,7 +50,8 @@ fn with_older(before: &EpochHistory, history: &EpochHistory) -> Option<EpochHist
     Some(whole)
 }
 
-fn put_state(superblock: &mut Superblock, state: &DurableState) {
+/// The superblock of a log that is empty from here on: the engine's state, also its history as it is. A mark beyond its end is what damage took, not what is cut.
+pub(crate) fn put_reset(superblock: &mut Superblock, state: &DurableState) {
     superblock.promised = state.promised;
     superblock.history = state.history.clone();
     // An adoption lowers it: what was acknowledged of another tenure and is cut was never committed.
@@ -181,15 +182,18 @@ fn word(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// The superblock of a log that is empty from here on: the engine's state, also its history as it is. A mark beyond its end is what damage took, not what is cut.
-pub(crate) fn put_reset(superblock: &mut Superblock, state: &DurableState) {
-    put_state(superblock, state);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use windlass_log::{Epoch, FEATURES_KNOWN, LogId};
+
+    fn history(entries: &[(u64, u64)]) -> EpochHistory {
+        let mut history = EpochHistory::new();
+        for (epoch, start) in entries {
+            history.extend(Epoch::new(*epoch, MemberId(0)), Lsn(*start)).unwrap();
+        }
+        history
+    }
 
     fn superblock(segment_bytes: u64) -> Superblock {
         Superblock {
@@ -214,13 +218,6 @@ mod tests {
 
     #[test]
     fn a_history_never_begins_behind_the_stores_trim_point_kind_46() {
-        let history = |entries: &[(u64, u64)]| {
-            let mut history = EpochHistory::new();
-            for (epoch, start) in entries {
-                history.extend(Epoch::new(*epoch, MemberId(0)), Lsn(*start)).unwrap();
-            }
-            history
-        };
         let full = history(&[(1, 4096), (2, 6000), (5, 9000)]);
         let trimmed = history(&[(5, 9000)]);
         assert_eq!(with_older(&full, &trimmed), Some(full.clone()));
@@ -236,13 +233,6 @@ mod tests {
     #[test]
     fn a_cut_keeps_the_epochs_from_the_stores_trim_point_on_and_a_log_that_begins_anew_has_the_engines_kind_46()
      {
-        let history = |entries: &[(u64, u64)]| {
-            let mut history = EpochHistory::new();
-            for (epoch, start) in entries {
-                history.extend(Epoch::new(*epoch, MemberId(0)), Lsn(*start)).unwrap();
-            }
-            history
-        };
         let mut before = superblock(64 << 10);
         before.history = history(&[(1, 4096), (2, 6000), (5, 9000), (6, 9800)]);
         let mut state = take(&before, false).unwrap();

@@ -2,17 +2,16 @@
 
 use windlass_log::Lsn;
 
-/// How long is waited, in nanoseconds: as a scrub that could not read does.
-const PAUSE_NS: u64 = 10_000_000_000;
+use crate::scrub::FAILED_NS;
 
 /// Where the store is to be trimmed again, and when.
 #[derive(Debug, Default)]
 pub(super) struct TrimAgain(Option<(Lsn, u64)>);
 
 impl TrimAgain {
-    /// A trim to `to` was refused.
+    /// A trim to `to` was refused: it is due after as long as a scrub that could not read waits.
     pub(super) fn refused(&mut self, to: Lsn, now: u64) {
-        self.0 = Some((to, now.saturating_add(PAUSE_NS)));
+        self.0 = Some((to, now.saturating_add(FAILED_NS)));
     }
 
     /// The log begins anew, a further trim takes this one along, or the medium has failed.
@@ -40,9 +39,9 @@ mod tests {
         assert_eq!((again.due_at(), again.take(u64::MAX)), (None, None));
         again.refused(Lsn(4096), 5);
         again.refused(Lsn(8192), 7);
-        assert_eq!(again.due_at(), Some(7 + PAUSE_NS));
-        assert_eq!(again.take(6 + PAUSE_NS), None);
-        assert_eq!(again.take(7 + PAUSE_NS), Some(Lsn(8192)));
+        assert_eq!(again.due_at(), Some(7 + FAILED_NS));
+        assert_eq!(again.take(6 + FAILED_NS), None);
+        assert_eq!(again.take(7 + FAILED_NS), Some(Lsn(8192)));
         assert_eq!((again.due_at(), again.take(u64::MAX)), (None, None));
         again.refused(Lsn(8192), 0);
         again.forget();
