@@ -10,14 +10,15 @@
 //! * `round_trip_us.N`: a write with immediate of N bytes, answered by one of 8 bytes: both programs have a part in it.
 //! * `append_us.N`: an append of N bytes, one at a time, committed at the level `Replicated`.
 //! * `log_us.N`: an append of N bytes that nobody commits, beside an idle group: what of the above is the log's own, checksum included.
-//! * `append_mib_s`: records of 64 KiB, as fast as they go; `batch_mib_s`: raw writes of 64 KiB; `log_mib_s`: the checksum and the copy of one
-//!   end alone, in memory.
+//! * `append_mib_s`: 320 records of 64 KiB, as fast as they go; `batch_mib_s`: as many raw writes of 64 KiB; `log_mib_s`: the checksum and the
+//!   copy of one end alone, in memory. Between the two the command of `--beside` has its turn, with figures of its own.
 //! * `cpu_us.KIND`, `switches.KIND`: this process's processor time, and how often its threads went to sleep, for each operation of 64 to 4096 B.
 #![forbid(unsafe_code)]
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -38,6 +39,10 @@ type Error = Box<dyn std::error::Error>;
 /// Payloads of single records.
 const SIZES: [usize; 4] = [64, 256, 1024, 4096];
 const STREAM_BYTES: usize = 64 << 10;
+/// Pieces of a stream: so many that the first and the last of it do not count.
+const STREAM_PIECES: usize = 320;
+/// Half of a segment.
+const TRIM_PIECES: usize = 64;
 const LIMIT: Duration = Duration::from_secs(60);
 /// A round of one kind before it is another kind's turn.
 const STRETCH: usize = 20;
@@ -81,6 +86,9 @@ enum Role {
         /// Stretches of each kind in a round
         #[arg(long, default_value_t = 10)]
         stretches: usize,
+        /// A shell command that has its turn between the streams of each round
+        #[arg(long)]
+        beside: Option<String>,
     },
 }
 
@@ -124,7 +132,7 @@ impl Waiting {
 fn main() -> Result<(), Error> {
     match Arguments::parse().role {
         Role::Answer { address } => answer(address),
-        Role::Member { me, members, folder, answerers, waiting, rounds, stretches } => {
+        Role::Member { me, members, folder, answerers, waiting, rounds, stretches, beside } => {
             let node = open(me, &members, &folder, waiting)?;
             if answerers.is_empty() {
                 // A backup: until the process is ended.
@@ -133,7 +141,7 @@ fn main() -> Result<(), Error> {
                 }
             }
             let log = primary(&node)?;
-            Measure { raw: Raw::reach(&answerers, waiting)?, log, node, rounds, stretches }.run()
+            Measure { raw: Raw::reach(&answerers, waiting)?, log, node, rounds, stretches, beside }.run()
         }
     }
 }
@@ -178,6 +186,7 @@ struct Measure {
     node: Node,
     rounds: usize,
     stretches: usize,
+    beside: Option<String>,
 }
 
 impl Measure {
@@ -211,8 +220,11 @@ impl Measure {
                     println!("figure {name}_us.{size} {:.1}", median(times));
                 }
             }
-            let count = self.stretches * 8;
+            let count = STREAM_PIECES;
             println!("figure batch_mib_s {:.2}", rate(count, || self.raw.stream(count))?);
+            if let Some(command) = &self.beside {
+                run(command)?;
+            }
             println!("figure append_mib_s {:.2}", rate(count, || stream(&self.log, &record, count))?);
             println!("figure log_mib_s {:.2}", rate(count, || checksum(&record, count))?);
             self.log.trim(self.log.info().durable)?;
@@ -225,6 +237,12 @@ impl Measure {
         self.node.close()?;
         Ok(())
     }
+}
+
+/// A shell command whose output is part of this one's.
+fn run(command: &str) -> Result<(), Error> {
+    let status = Command::new("sh").args(["-c", command]).status()?;
+    if status.success() { Ok(()) } else { Err(format!("{command}: {status}").into()) }
 }
 
 /// What this process has used for a kind of operation.
@@ -296,11 +314,15 @@ fn rate(count: usize, work: impl FnOnce() -> Result<(), Error>) -> Result<f64, E
     Ok(f64::from(pieces) / 16.0 / start.elapsed().as_secs_f64())
 }
 
-/// Records as fast as they go in, all placed in the end.
+/// Records as fast as they go in, all placed in the end. What is durable is trimmed on the way, so that segments are used again, as in a log
+/// that has been running for a while.
 fn stream(log: &Log, record: &[u8], count: usize) -> Result<(), Error> {
     let soon = Instant::now() + LIMIT;
     let mut end = None;
-    for _ in 0..count {
+    for piece in 0..count {
+        if piece % TRIM_PIECES == 0 {
+            log.trim(log.info().durable)?;
+        }
         end = Some(log.append_wait_blocking(record, soon)?.end);
     }
     if let Some(end) = end {
