@@ -213,11 +213,14 @@ fn has_socket(process: u32, inode: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
 
-    /// Two members in this one process: what one sends passes, is held in one direction while that is cut, and ends with a reset.
+    /// Two members in this one process: what one sends passes, is held in one direction while that is cut, comes late in one that is slowed, and ends with
+    /// a reset.
     #[test]
-    fn a_link_passes_holds_and_resets() {
+    fn a_link_passes_holds_slows_and_resets() {
         let links = Links::new(2);
         links.is_process(0, std::process::id());
         let target = TcpListener::bind(("127.0.0.1", 0)).unwrap();
@@ -240,6 +243,24 @@ mod tests {
         far.set_read_timeout(None).unwrap();
         far.read_exact(&mut found).unwrap();
         assert_eq!(&found, b"held!", "what was held comes when the link is back");
+
+        let delay = Duration::from_millis(60);
+        links.delay(0, 1, delay);
+        let sent = Instant::now();
+        near.write_all(b"slow!").unwrap();
+        far.read_exact(&mut found).unwrap();
+        assert_eq!(&found, b"slow!");
+        assert!(sent.elapsed() >= delay, "it came after {:?}", sent.elapsed());
+        let backs: Vec<Duration> = (0..5)
+            .map(|_| {
+                let sent = Instant::now();
+                far.write_all(b"backs").unwrap();
+                near.read_exact(&mut found).unwrap();
+                sent.elapsed()
+            })
+            .collect();
+        assert!(backs.iter().any(|took| *took < delay), "the other direction is as fast as ever: {backs:?}");
+        links.delay(0, 1, Duration::ZERO);
 
         links.reset(0, 1);
         assert_eq!(near.read(&mut found).unwrap_or(0), 0, "a reset ends the connection");
