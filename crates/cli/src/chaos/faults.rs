@@ -1,4 +1,5 @@
-//! What is done to the group, and when: from one seed. Several faults may hold at a time; at the end none does.
+//! What is done to the group, and when: from one seed. Each kind is made once, in an order of the seed, before any is drawn freely: no run is without one.
+//! Several faults may hold at a time; at the end none does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -106,6 +107,17 @@ enum Fault {
 }
 
 impl Fault {
+    const ALL: [Fault; 8] = [
+        Fault::Kill,
+        Fault::Freeze,
+        Fault::Cut,
+        Fault::CutOneWay,
+        Fault::Isolate,
+        Fault::Delay,
+        Fault::Reset,
+        Fault::FullDisk,
+    ];
+
     fn name(self) -> &'static str {
         match self {
             Fault::Kill => "killed (SIGKILL)",
@@ -132,6 +144,8 @@ pub(super) struct Faults<'a> {
     links: &'a Arc<Links>,
     disks: &'a Disks,
     held: Vec<Held>,
+    /// Kinds that are still to be made once; the last one is next.
+    due: Vec<Fault>,
     times: BTreeMap<Fault, u64>,
     epochs: BTreeSet<u64>,
     /// Whether members lose their disks, too.
@@ -141,21 +155,36 @@ pub(super) struct Faults<'a> {
 
 impl<'a> Faults<'a> {
     pub(super) fn new(seed: u64, links: &'a Arc<Links>, disks: &'a Disks, empties: bool) -> Faults<'a> {
-        Faults {
+        let mut faults = Faults {
             random: seed,
             links,
             disks,
             held: Vec::new(),
+            due: Vec::new(),
             times: BTreeMap::new(),
             epochs: BTreeSet::new(),
             empties,
             ended: 0,
-        }
+        };
+        faults.due = faults.dealt();
+        faults
     }
 
-    /// How often each was made.
+    /// Each kind that can be made here, in an order of the seed.
+    fn dealt(&mut self) -> Vec<Fault> {
+        let mut left = Fault::ALL.to_vec();
+        left.retain(|fault| *fault != Fault::FullDisk || self.disks.skipped.is_none());
+        let mut dealt = Vec::new();
+        while !left.is_empty() {
+            let at = usize::try_from(self.below(left.len() as u64)).unwrap_or(0);
+            dealt.push(left.remove(at));
+        }
+        dealt
+    }
+
+    /// How often each kind was made.
     pub(super) fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        self.times.iter().map(|(fault, times)| (fault.name(), *times))
+        Fault::ALL.iter().map(|fault| (fault.name(), self.times.get(fault).copied().unwrap_or(0)))
     }
 
     /// Tenures that were seen beyond the first.
@@ -252,13 +281,8 @@ impl<'a> Faults<'a> {
         members.lose_disk(member)
     }
 
-    fn strike(&mut self, members: &mut Members, primary: Option<usize>) -> Result<(), Failure> {
-        let count = members.len() as u64;
-        let chosen = usize::try_from(self.below(count)).unwrap_or(0);
-        // The primary more often than others.
-        let member = if self.below(10) < 6 { primary.unwrap_or(chosen) } else { chosen };
-        let other = (member + 1 + usize::try_from(self.below(count - 1)).unwrap_or(0)) % members.len();
-        let fault = match self.below(16) {
+    fn any(&mut self) -> Fault {
+        match self.below(16) {
             0..=3 => Fault::Kill,
             4..=6 => Fault::Freeze,
             7 | 8 => Fault::Cut,
@@ -267,7 +291,17 @@ impl<'a> Faults<'a> {
             12 => Fault::Delay,
             13 | 14 => Fault::Reset,
             _ => Fault::FullDisk,
-        };
+        }
+    }
+
+    /// Makes the next fault that is due, or any, unless it has to wait for others to end.
+    fn strike(&mut self, members: &mut Members, primary: Option<usize>) -> Result<(), Failure> {
+        let count = members.len() as u64;
+        let chosen = usize::try_from(self.below(count)).unwrap_or(0);
+        // The primary more often than others.
+        let member = if self.below(10) < 6 { primary.unwrap_or(chosen) } else { chosen };
+        let other = (member + 1 + usize::try_from(self.below(count - 1)).unwrap_or(0)) % members.len();
+        let fault = self.due.last().copied().unwrap_or_else(|| self.any());
         // Two at a time at most, and one of a kind: the group is to get on in between.
         let is_held = |held: &Held| held.fault == fault || held.member == member;
         if self.held.len() >= 2 || self.held.iter().any(is_held) {
@@ -294,6 +328,7 @@ impl<'a> Faults<'a> {
                 }
             }
         }
+        self.due.pop_if(|due| *due == fault);
         *self.times.entry(fault).or_insert(0) += 1;
         self.held.push(Held { fault, member, other, until: Instant::now() + lasts });
         Ok(())
@@ -351,5 +386,40 @@ impl<'a> Faults<'a> {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn disks(skipped: Option<String>) -> Disks {
+        Disks { folders: Vec::new(), mounts: Vec::new(), skipped, is_kept: AtomicBool::new(false) }
+    }
+
+    #[test]
+    fn each_kind_that_can_be_made_is_due_once_in_an_order_of_the_seed() {
+        let links = Links::new(3);
+        let (can, can_not) = (disks(None), disks(Some("no root".to_owned())));
+        let mut orders = BTreeSet::new();
+        for seed in 0..50 {
+            let due = Faults::new(seed, &links, &can, false).due;
+            assert_eq!(due, Faults::new(seed, &links, &can, false).due, "a seed is an order");
+            assert_eq!(BTreeSet::from_iter(due.clone()), BTreeSet::from(Fault::ALL));
+            assert_eq!(due.len(), Fault::ALL.len());
+            orders.insert(due);
+            let due = Faults::new(seed, &links, &can_not, false).due;
+            assert!(due.len() == Fault::ALL.len() - 1 && !due.contains(&Fault::FullDisk), "{due:?}");
+        }
+        assert!(orders.len() > 40, "{} orders", orders.len());
+    }
+
+    #[test]
+    fn a_kind_that_was_never_made_is_counted_with_nothing() {
+        let (links, disks) = (Links::new(3), disks(None));
+        let mut faults = Faults::new(1, &links, &disks, false);
+        faults.times.insert(Fault::Reset, 2);
+        let counts: Vec<_> = faults.counts().filter(|(_, times)| *times == 0).collect();
+        assert_eq!(counts.len(), Fault::ALL.len() - 1);
     }
 }

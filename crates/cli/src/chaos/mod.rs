@@ -161,11 +161,17 @@ fn report(
     for violation in verdict.violations.iter().take(20) {
         println!("VIOLATION {violation}");
     }
+    let kinds = faults.counts().count();
+    let never: Vec<&str> = faults.counts().filter(|(_, times)| *times == 0).map(|(name, _)| name).collect();
+    if !never.is_empty() {
+        println!("never made: {}", never.join("; "));
+    }
     println!(
-        "chaos: seed {}, {} s: {} takeovers, {} acknowledged, {} unknown ({} of them in the log), {} refused, {} lost, {} violations",
+        "chaos: seed {}, {} s: {} takeovers, {} of {kinds} kinds of fault, {} acknowledged, {} unknown ({} of them in the log), {} refused, {} lost, {} violations",
         args.seed,
         args.seconds,
         faults.takeovers(),
+        kinds - never.len(),
         verdict.acknowledged,
         verdict.unknown,
         verdict.unknown_there,
