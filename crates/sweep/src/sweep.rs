@@ -73,6 +73,8 @@ pub struct Wrong {
 pub struct Plan {
     /// How many images, of all workloads together.
     pub images: u64,
+    /// The first two rounds go to the end of the workload, also where that takes more images.
+    pub whole: bool,
     /// What chance begins with.
     pub seed: u64,
     /// A fault that is planted.
@@ -101,6 +103,20 @@ impl Report {
         self.counts.values().map(|count| count.images + count.again).sum()
     }
 
+    /// What a [whole](Plan::whole) sweep does and this one has not, a line each: crash points of the exhaustive round.
+    #[must_use]
+    pub fn missed(&self) -> Vec<String> {
+        let mut missed = Vec::new();
+        for (workload, steps) in &self.steps {
+            let name = workload.name();
+            let tried = self.exhausted.get(workload).map_or(0, |exhausted| exhausted.2);
+            if tried < *steps || *steps == 0 {
+                missed.push(format!("{name}: every subset at {tried} of {steps} crash points"));
+            }
+        }
+        missed
+    }
+
     /// Takes another report in.
     pub fn add(&mut self, other: Report) {
         for (key, count) in other.counts {
@@ -126,8 +142,9 @@ const TORN_EACH: u64 = 3;
 /// of its steps; the rounds after lead other lives, and take what seeds say.
 #[must_use]
 pub fn sweep(workload: Workload, plan: &Plan) -> Report {
-    let mut sweep = Sweep { workload, plan, report: Report::default(), left: plan.images };
+    let mut sweep = Sweep { workload, plan, report: Report::default(), left: plan.images, goes_on: false };
     for round in 0.. {
+        sweep.goes_on = plan.whole && round < 2;
         let mut step = first_step(workload, variation(plan, round));
         let from = step;
         while !sweep.is_over() && sweep.crash(round, step) {
@@ -146,7 +163,7 @@ pub fn sweep(workload: Workload, plan: &Plan) -> Report {
 /// Runs one crash point again.
 #[must_use]
 pub fn replay(workload: Workload, plan: &Plan, round: u64, step: u64) -> Report {
-    let mut sweep = Sweep { workload, plan, report: Report::default(), left: u64::MAX };
+    let mut sweep = Sweep { workload, plan, report: Report::default(), left: u64::MAX, goes_on: true };
     sweep.crash(round, step);
     sweep.report
 }
@@ -178,11 +195,13 @@ struct Sweep<'p> {
     plan: &'p Plan,
     report: Report,
     left: u64,
+    /// Also when no image is left.
+    goes_on: bool,
 }
 
 impl Sweep<'_> {
     fn is_over(&self) -> bool {
-        self.left == 0 || self.report.wrong.len() >= self.plan.wrong_max
+        self.left == 0 && !self.goes_on || self.report.wrong.len() >= self.plan.wrong_max
     }
 
     fn live(&self, round: u64, step: u64, restless: Option<u64>) -> (TestDisk, Oracle, Option<String>) {
@@ -265,7 +284,7 @@ impl Sweep<'_> {
         if self.is_over() {
             return;
         }
-        self.left -= 1;
+        self.left = self.left.saturating_sub(1);
         let (before, full) = (disk.copied_in_place(), random.below(3) == 0);
         let mut opens = Opens::default();
         let found = catch_unwind(AssertUnwindSafe(|| check::image(disk, oracle, full, &mut opens)));

@@ -3,7 +3,7 @@
 use windlass_sweep::{Lie, Plan, Report, Workload, sweep};
 
 fn swept(workload: Workload, images: u64, lie: Option<Lie>) -> Report {
-    sweep(workload, &Plan { images, seed: 1, lie, wrong_max: 1 })
+    sweep(workload, &Plan { images, whole: false, seed: 1, lie, wrong_max: 1 })
 }
 
 /// The first finding, which has to be there.

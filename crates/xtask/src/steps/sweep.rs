@@ -1,4 +1,4 @@
-//! The crash sweep of the store: a bounded number of images.
+//! The crash sweep of the store: each workload stopped at each of its steps with every subset, and other lives as far as the images go.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::exec::Run;
 use crate::report::Outcome;
 use crate::tally::Tally;
 
-/// How many images, of all workloads together.
+/// How many images, of all workloads together, where the first rounds do not need more.
 const IMAGES: &str = "60000";
 /// What its build and run may take.
 const LIMIT: Duration = Duration::from_secs(20 * 60);
@@ -24,6 +24,7 @@ pub(super) fn run(context: &Context) -> Outcome {
         "--",
         "--images",
         IMAGES,
+        "--whole",
         "--jobs",
         &jobs,
     ];
@@ -35,5 +36,5 @@ pub(super) fn run(context: &Context) -> Outcome {
 }
 
 fn worth_reading(line: &str) -> bool {
-    line.starts_with("WRONG ") || line.contains(" workloads opened, ")
+    line.starts_with("WRONG ") || line.starts_with("NOT REACHED ") || line.contains(" workloads opened, ")
 }
