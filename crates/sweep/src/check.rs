@@ -44,14 +44,9 @@ fn open(disk: &TestDisk, mode: OpenMode) -> Result<(Arc<Store<TestDisk>>, Opened
     Store::open(disk.clone(), &AROUND, &options).map(|(store, opened)| (Arc::new(store), opened))
 }
 
-/// Opens the image and compares; where `full`, with no room left on the disk. Answers what the log is, or `None` if there is none, as there may be.
-pub(crate) fn image(
-    disk: &TestDisk,
-    oracle: &Oracle,
-    full: bool,
-    opens: &mut Opens,
-) -> Result<Option<Seen>, String> {
-    let Some((looked, condition)) = look(disk, oracle, opens)? else { return Ok(None) };
+/// Opens the image and compares; where `full`, with no room left on the disk. Answers whether there is a log, where there need be none.
+pub(crate) fn image(disk: &TestDisk, oracle: &Oracle, full: bool, opens: &mut Opens) -> Result<bool, String> {
+    let Some((looked, condition)) = look(disk, oracle, opens)? else { return Ok(false) };
     oracle.check(&looked).map_err(|wrong| format!("read-only: {wrong}"))?;
     opens.strict += 1;
     match open(&disk.copied_in_place(), OpenMode::Strict) {
@@ -97,7 +92,7 @@ pub(crate) fn image(
     // All that this opening has said is on the medium, not in the page cache alone (R-11, kind 30).
     let lost = disk.after_power_loss(Survive::Nothing);
     go_on(&lost, &found, oracle).map_err(|wrong| format!("opened, lost power, opened: {wrong}"))?;
-    Ok(Some(found))
+    Ok(true)
 }
 
 fn is_damage(error: &OpenError) -> bool {
@@ -228,28 +223,44 @@ fn go_on(disk: &TestDisk, expected: &Seen, oracle: &Oracle) -> Result<(), String
     same(expected, &after, "kind 4")
 }
 
-/// Opens a copy of the image and stops at its step `step`; `None` if it has no such step. Then again, after what is to survive of that: it must come to the same end.
+/// What an opening of an image comes to that nothing disturbs.
+pub(crate) struct Undisturbed {
+    seen: Seen,
+    /// Its calls that write or flush something.
+    pub(crate) steps: u64,
+}
+
+/// Opens a copy of the image.
+pub(crate) fn undisturbed(disk: &TestDisk) -> Result<Undisturbed, String> {
+    let copy = disk.copied_in_place();
+    let (store, opened) =
+        open(&copy, OpenMode::Tail).map_err(|error| format!("CALLED DAMAGE: a copy: {error}"))?;
+    let steps = copy.steps();
+    Ok(Undisturbed { seen: seen(&store, opened.tail)?, steps })
+}
+
+/// Opens a copy of the image and stops at its step `step`. Then again, after what is to survive of that: it must come to the same end.
 pub(crate) fn again(
     disk: &TestDisk,
-    expected: &Seen,
+    expected: &Undisturbed,
     oracle: &Oracle,
     step: u64,
     survive: Option<Survive>,
-) -> Option<Result<(), String>> {
+) -> Result<(), String> {
     let attempt = disk.copied_in_place();
     attempt.stop_at(step);
     drop(open(&attempt, OpenMode::Tail));
     if !attempt.stopped() {
-        return None;
+        return Err(format!("recovery had {} steps, and now has none of number {step}", expected.steps));
     }
     let left = survive.map_or_else(|| attempt.after_kill(), |survive| attempt.after_power_loss(survive));
     let reopen = || {
         let (store, opened) =
             open(&left, OpenMode::Tail).map_err(|error| format!("CALLED DAMAGE: {error}"))?;
-        as_before(expected, &store, opened.tail, oracle, "reopened")?;
+        as_before(&expected.seen, &store, opened.tail, oracle, "reopened")?;
         superblock(&store, oracle)
     };
-    Some(reopen().map_err(|wrong| format!("recovery stopped at its step {step}, {survive:?}: I-7: {wrong}")))
+    reopen().map_err(|wrong| format!("recovery stopped at its step {step}, {survive:?}: I-7: {wrong}"))
 }
 
 /// What a killed process leaves, and then the medium loses the last record that was acknowledged, or the file that it lies in: that is damage, and never taken for a torn end.

@@ -23,7 +23,7 @@ struct Arguments {
     /// How many images, of all workloads together
     #[arg(long, default_value_t = 20_000)]
     images: u64,
-    /// More than that where it takes more to stop each workload at each of its steps with every subset; fails where that is missed
+    /// More than that where it takes more to stop each workload at each of its steps with every subset, and recovery at each of its own; fails where that is missed
     #[arg(long)]
     whole: bool,
     /// What chance begins with
@@ -144,8 +144,10 @@ fn table(report: &Report) {
     for (workload, steps) in &report.steps {
         let (sectors, pages, points) = report.exhausted.get(workload).copied().unwrap_or_default();
         let name = workload.name();
+        let of = report.stops.iter().filter(|(key, _)| key.0 == *workload);
+        let longest = of.map(|(_, stops)| stops.longest).max().unwrap_or_default();
         println!(
-            "{name:<11} {steps} crash points; every subset of sectors at {sectors}, of pages at {pages} of {points}"
+            "{name:<11} {steps} crash points; every subset of sectors at {sectors}, of pages at {pages} of {points}; of recovery at most {longest}"
         );
     }
 }

@@ -1,6 +1,6 @@
 //! The sweep: each life, stopped at each of its steps, with whatever a disk may make of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use windlass_store::disk::testing::{Lie, Survive, TestDisk, Unit};
@@ -59,6 +59,37 @@ pub struct Count {
     pub opens: Opens,
 }
 
+/// At which of its steps the recovery of a workload's and a kind's images was stopped.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Stops {
+    /// Steps of the longest recovery.
+    pub longest: u64,
+    /// Counted from its first step, which is 0.
+    pub from_first: BTreeSet<u64>,
+    /// Counted from its last step, which is 0.
+    pub from_last: BTreeSet<u64>,
+}
+
+impl Stops {
+    /// Where to stop a recovery of so many steps: everywhere, or at what was drawn and wherever none was stopped yet.
+    fn places(&mut self, steps: u64, drawn: Option<u64>) -> Vec<u64> {
+        self.longest = self.longest.max(steps);
+        let is_new = |at: u64| !self.from_first.contains(&at) || !self.from_last.contains(&(steps - 1 - at));
+        (0..steps).filter(|at| drawn.is_none_or(|drawn| drawn == *at) || is_new(*at)).collect()
+    }
+
+    fn add(&mut self, at: u64, steps: u64) {
+        self.from_first.insert(at);
+        self.from_last.insert(steps - 1 - at);
+    }
+
+    /// Steps that nothing was stopped at.
+    fn missed(&self) -> u64 {
+        let missed = |stopped: &BTreeSet<u64>| (0..self.longest).filter(|at| !stopped.contains(at)).count();
+        missed(&self.from_first).max(missed(&self.from_last)) as u64
+    }
+}
+
 /// Something that a crash did and must not do.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Wrong {
@@ -92,6 +123,8 @@ pub struct Report {
     pub steps: BTreeMap<Workload, u64>,
     /// By workload: crash points of which every subset of sectors, and of pages, was tried, and all of that round so far.
     pub exhausted: BTreeMap<Workload, (u64, u64, u64)>,
+    /// Where recovery was stopped, by workload and kind.
+    pub stops: BTreeMap<(Workload, Kind), Stops>,
     /// What is wrong.
     pub wrong: Vec<Wrong>,
 }
@@ -103,7 +136,7 @@ impl Report {
         self.counts.values().map(|count| count.images + count.again).sum()
     }
 
-    /// What a [whole](Plan::whole) sweep does and this one has not, a line each: crash points of the exhaustive round.
+    /// What a [whole](Plan::whole) sweep does and this one has not, a line each: crash points of the exhaustive round, kinds, and steps of recovery.
     #[must_use]
     pub fn missed(&self) -> Vec<String> {
         let mut missed = Vec::new();
@@ -112,6 +145,18 @@ impl Report {
             let tried = self.exhausted.get(workload).map_or(0, |exhausted| exhausted.2);
             if tried < *steps || *steps == 0 {
                 missed.push(format!("{name}: every subset at {tried} of {steps} crash points"));
+            }
+            for kind in Kind::ALL {
+                match self.stops.get(&(*workload, kind)) {
+                    None => missed.push(format!("{name}: no recovery of {}", kind.name())),
+                    Some(stops) if stops.missed() > 0 => missed.push(format!(
+                        "{name}: {} of {} steps of the recovery of {}",
+                        stops.longest - stops.missed(),
+                        stops.longest,
+                        kind.name()
+                    )),
+                    Some(_) => {}
+                }
             }
         }
         missed
@@ -127,6 +172,12 @@ impl Report {
         }
         self.steps.extend(other.steps);
         self.exhausted.extend(other.exhausted);
+        for (key, stops) in other.stops {
+            let sum = self.stops.entry(key).or_default();
+            sum.longest = sum.longest.max(stops.longest);
+            sum.from_first.extend(stops.from_first);
+            sum.from_last.extend(stops.from_last);
+        }
         self.wrong.extend(other.wrong);
     }
 }
@@ -291,12 +342,12 @@ impl Sweep<'_> {
         let count = self.report.counts.entry((self.workload, kind)).or_default();
         count.images += 1;
         count.opens.add(&opens);
-        let seen = match found {
-            Ok(Ok(Some(seen))) => seen,
-            Ok(Ok(None)) => return,
+        match found {
+            Ok(Ok(true)) => {}
+            Ok(Ok(false)) => return,
             Ok(Err(wrong)) => return self.wrong(round, step, kind, wrong),
             Err(panic) => return self.wrong(round, step, kind, format!("PANIC {}", text(&*panic))),
-        };
+        }
         let copy = || before.copied_in_place();
         self.held(round, step, kind, || salvage::salvaged(&copy(), oracle, &[]));
         if kind == Kind::Killed {
@@ -305,29 +356,42 @@ impl Sweep<'_> {
             self.held(round, step, kind, || check::older(&copy(), oracle));
             self.held(round, step, kind, || salvage::without_superblock(&copy(), oracle));
         }
-        // Recovery is crashed too: at each of its steps where that is the round's matter, at one elsewhere.
+        self.crash_recovery(round, step, kind, &before, oracle, random);
+    }
+
+    /// Recovery is crashed too: at each of its steps where that is the round's matter, elsewhere at one by chance and at those that none of the kind was stopped at before.
+    fn crash_recovery(
+        &mut self,
+        round: u64,
+        step: u64,
+        kind: Kind,
+        image: &TestDisk,
+        oracle: &Oracle,
+        random: &mut Random,
+    ) {
+        let mut undisturbed = None;
+        self.held(round, step, kind, || check::undisturbed(image).map(|end| undisturbed = Some(end)));
+        let Some(undisturbed) = undisturbed else { return };
+        let steps = undisturbed.steps;
+        let stops = self.report.stops.entry((self.workload, kind)).or_default();
         let every = round == 1 && matches!(kind, Kind::Reordered | Kind::Killed);
-        let mut at = if every { 0 } else { random.below(12) };
-        loop {
+        let places = stops.places(steps, if every { None } else { Some(random.below(steps)) });
+        for at in places {
             let survive = match random.below(4) {
                 0 => Some(Survive::Nothing),
                 1 => Some(Survive::By { unit: Unit::Sector, seed: random.next() }),
                 2 => Some(Survive::By { unit: Unit::Page, seed: random.next() }),
                 _ => None,
             };
-            let again = catch_unwind(AssertUnwindSafe(|| check::again(&before, &seen, oracle, at, survive)));
-            match again {
-                Ok(None) => return,
-                Ok(Some(Ok(()))) => {}
-                Ok(Some(Err(wrong))) => self.wrong(round, step, kind, wrong),
-                Err(panic) => self.wrong(round, step, kind, format!("PANIC {}", text(&*panic))),
-            }
+            self.held(round, step, kind, || check::again(image, &undisturbed, oracle, at, survive));
             if let Some(count) = self.report.counts.get_mut(&(self.workload, kind)) {
                 count.again += 1;
             }
+            if let Some(stops) = self.report.stops.get_mut(&(self.workload, kind)) {
+                stops.add(at, steps);
+            }
             self.left = self.left.saturating_sub(1);
-            at += 1;
-            if !every || self.is_over() {
+            if self.report.wrong.len() >= self.plan.wrong_max {
                 return;
             }
         }

@@ -62,3 +62,11 @@ fn r_11_bytes_that_recovery_writes_again_and_that_never_arrive_are_found() {
 fn the_same_seed_gives_the_same_sweep() {
     assert_eq!(swept(Workload::Truncate, 100, None), swept(Workload::Truncate, 100, None));
 }
+
+#[test]
+fn a_sweep_that_ends_early_says_what_it_has_not_reached() {
+    let missed = swept(Workload::Append, 60, None).missed();
+    let is_told = |what: &str| missed.iter().any(|missed| missed.contains(what));
+    assert!(is_told("append: every subset at 0 of "), "{missed:?}");
+    assert!(is_told("append: no recovery of ") || is_told(" steps of the recovery of "), "{missed:?}");
+}

@@ -1,4 +1,4 @@
-//! The crash sweep of the store: each workload stopped at each of its steps with every subset, and other lives as far as the images go.
+//! The crash sweep of the store: each workload stopped at each of its steps with every subset and in recovery at each of its own, and other lives as far as the images go.
 
 use std::time::Duration;
 
