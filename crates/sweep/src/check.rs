@@ -1,12 +1,13 @@
 //! One image, opened in every mode.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 
-use windlass_log::{Class, Holder, Lsn, OpenMode, RecordKind, Row};
+use windlass_log::{Class, Holder, Lsn, OpenMode, RecordKind, Row, Superblock};
 use windlass_store::disk::testing::{Survive, TestDisk};
 use windlass_store::{Condition, Inspection, OpenError, Opened, Options, RepairError, RepairOrders, Store};
 
-use crate::lone::{AROUND, Gone, Lone, SEGMENT, founding, options, records};
+use crate::lone::{AROUND, BOOT, Gone, Lone, SEGMENT, around, founding, options, records};
 use crate::member::number_of;
 use crate::oracle::{Content, Entry, Found, Oracle, Seen};
 use crate::salvage;
@@ -39,17 +40,23 @@ impl Opens {
     }
 }
 
-fn open(disk: &TestDisk, mode: OpenMode) -> Result<(Arc<Store<TestDisk>>, Opened), OpenError> {
+fn open(disk: &TestDisk, mode: OpenMode, boot: u8) -> Result<(Arc<Store<TestDisk>>, Opened), OpenError> {
     let options = Options { mode, ..options() };
-    Store::open(disk.clone(), &AROUND, &options).map(|(store, opened)| (Arc::new(store), opened))
+    Store::open(disk.clone(), &around(boot), &options).map(|(store, opened)| (Arc::new(store), opened))
 }
 
-/// Opens the image and compares; where `full`, with no room left on the disk. Answers whether there is a log, where there need be none.
-pub(crate) fn image(disk: &TestDisk, oracle: &Oracle, full: bool, opens: &mut Opens) -> Result<bool, String> {
+/// Opens the image in this boot and compares; where `full`, with no room left on the disk. Answers whether there is a log, where there need be none.
+pub(crate) fn image(
+    disk: &TestDisk,
+    oracle: &Oracle,
+    boot: u8,
+    full: bool,
+    opens: &mut Opens,
+) -> Result<bool, String> {
     let Some((looked, condition)) = look(disk, oracle, opens)? else { return Ok(false) };
     oracle.check(&looked).map_err(|wrong| format!("read-only: {wrong}"))?;
     opens.strict += 1;
-    match open(&disk.copied_in_place(), OpenMode::Strict) {
+    match open(&disk.copied_in_place(), OpenMode::Strict, boot) {
         Err(error) if oracle.damaged && is_damage(&error) => opens.refused += 1,
         Ok((store, opened)) => {
             if condition != Condition::Clean {
@@ -72,7 +79,7 @@ pub(crate) fn image(disk: &TestDisk, oracle: &Oracle, full: bool, opens: &mut Op
         disk.set_capacity(Some(disk.used_bytes()));
     }
     let (store, opened) =
-        open(disk, OpenMode::Tail).map_err(|error| format!("CALLED DAMAGE: tail: {error}"))?;
+        open(disk, OpenMode::Tail, boot).map_err(|error| format!("CALLED DAMAGE: tail: {error}"))?;
     if oracle.clean && !opened.clean {
         return Err("closed cleanly, and opened as after a crash".to_owned());
     }
@@ -87,11 +94,12 @@ pub(crate) fn image(disk: &TestDisk, oracle: &Oracle, full: bool, opens: &mut Op
     }
     oracle.check(&found).map_err(|wrong| format!("tail: {wrong}"))?;
     superblock(&store, oracle)?;
+    memory(&store, &opened, oracle, boot != BOOT)?;
     as_before(&found, &store, opened.tail, oracle, "tail")?;
     drop(store);
     // All that this opening has said is on the medium, not in the page cache alone (R-11, kind 30).
     let lost = disk.after_power_loss(Survive::Nothing);
-    go_on(&lost, &found, oracle).map_err(|wrong| format!("opened, lost power, opened: {wrong}"))?;
+    go_on(&lost, &found, oracle, boot + 1).map_err(|wrong| format!("opened, lost power, opened: {wrong}"))?;
     Ok(true)
 }
 
@@ -198,10 +206,27 @@ fn superblock(store: &Store<TestDisk>, oracle: &Oracle) -> Result<(), String> {
     }
 }
 
-/// Opens once more; of a lone log, appends, flushes, loses power: what was there still is, and the new record behind it (kind 4).
-fn go_on(disk: &TestDisk, expected: &Seen, oracle: &Oracle) -> Result<(), String> {
-    let (store, opened) =
-        Store::open(disk.clone(), &AROUND, &options()).map_err(|error| format!("CALLED DAMAGE: {error}"))?;
+/// What an opening says of memory that was lost, and of a member what it writes down: that it has caught up is true until the power goes without a clean end.
+fn memory(store: &Store<TestDisk>, opened: &Opened, oracle: &Oracle, rebooted: bool) -> Result<(), String> {
+    let lost = rebooted && !opened.clean;
+    if opened.memory_lost != lost {
+        return Err(format!("R-19: memory lost: {}, rebooted: {rebooted}, {opened:?}", opened.memory_lost));
+    }
+    let superblock = store.superblock();
+    if superblock.configuration.is_empty() {
+        return Ok(());
+    }
+    if superblock.caught_up && lost || oracle.caught_up && !superblock.caught_up && !lost {
+        return Err(format!("R-19: memory lost: {lost}, and caught up: {}", superblock.caught_up));
+    }
+    Ok(())
+}
+
+/// Opens once more, in this boot; of a lone log, appends, flushes, loses power: what was there still is, and the new record behind it (kind 4).
+fn go_on(disk: &TestDisk, expected: &Seen, oracle: &Oracle, boot: u8) -> Result<(), String> {
+    let (store, opened) = Store::open(disk.clone(), &around(boot), &options())
+        .map_err(|error| format!("CALLED DAMAGE: {error}"))?;
+    memory(&store, &opened, oracle, true)?;
     if opened.epoch.is_none() {
         return as_before(expected, &Arc::new(store), opened.tail, oracle, "again");
     }
@@ -213,7 +238,7 @@ fn go_on(disk: &TestDisk, expected: &Seen, oracle: &Oracle) -> Result<(), String
     drop(log);
     let disk = disk.after_power_loss(Survive::Nothing);
     let (store, opened) =
-        open(&disk, OpenMode::Tail).map_err(|error| format!("third: CALLED DAMAGE: {error}"))?;
+        open(&disk, OpenMode::Tail, boot + 1).map_err(|error| format!("third: CALLED DAMAGE: {error}"))?;
     let mut after = seen(&store, opened.tail)?;
     let last = after.records.pop();
     if last.is_none_or(|last| last.lsn != appended.start || last.payload != content.item(0)) {
@@ -226,41 +251,108 @@ fn go_on(disk: &TestDisk, expected: &Seen, oracle: &Oracle) -> Result<(), String
 /// What an opening of an image comes to that nothing disturbs.
 pub(crate) struct Undisturbed {
     seen: Seen,
+    opened: Opened,
+    superblock: Superblock,
     /// Its calls that write or flush something.
     pub(crate) steps: u64,
 }
 
-/// Opens a copy of the image.
-pub(crate) fn undisturbed(disk: &TestDisk) -> Result<Undisturbed, String> {
+/// Opens a copy of the image in this boot.
+pub(crate) fn undisturbed(disk: &TestDisk, boot: u8) -> Result<Undisturbed, String> {
     let copy = disk.copied_in_place();
     let (store, opened) =
-        open(&copy, OpenMode::Tail).map_err(|error| format!("CALLED DAMAGE: a copy: {error}"))?;
+        open(&copy, OpenMode::Tail, boot).map_err(|error| format!("CALLED DAMAGE: a copy: {error}"))?;
     let steps = copy.steps();
-    Ok(Undisturbed { seen: seen(&store, opened.tail)?, steps })
+    let seen = seen(&store, opened.tail)?;
+    Ok(Undisturbed { seen, opened, superblock: store.superblock(), steps })
 }
 
-/// Opens a copy of the image and stops at its step `step`. Then again, after what is to survive of that: it must come to the same end.
+/// Opens a copy of the image and stops at its step `step`. Then again, after what is to survive of that, in another boot where the power went: it must come to the same end.
 pub(crate) fn again(
     disk: &TestDisk,
     expected: &Undisturbed,
     oracle: &Oracle,
+    boot: u8,
     step: u64,
     survive: Option<Survive>,
 ) -> Result<(), String> {
     let attempt = disk.copied_in_place();
     attempt.stop_at(step);
-    drop(open(&attempt, OpenMode::Tail));
+    drop(open(&attempt, OpenMode::Tail, boot));
     if !attempt.stopped() {
         return Err(format!("recovery had {} steps, and now has none of number {step}", expected.steps));
     }
     let left = survive.map_or_else(|| attempt.after_kill(), |survive| attempt.after_power_loss(survive));
     let reopen = || {
-        let (store, opened) =
-            open(&left, OpenMode::Tail).map_err(|error| format!("CALLED DAMAGE: {error}"))?;
+        let (store, opened) = open(&left, OpenMode::Tail, boot + u8::from(survive.is_some()))
+            .map_err(|error| format!("CALLED DAMAGE: {error}"))?;
         as_before(&expected.seen, &store, opened.tail, oracle, "reopened")?;
-        superblock(&store, oracle)
+        superblock(&store, oracle)?;
+        as_undisturbed(expected, &store.superblock(), &opened, oracle, survive.is_some())
     };
     reopen().map_err(|wrong| format!("recovery stopped at its step {step}, {survive:?}: I-7: {wrong}"))
+}
+
+/// What an opening says and writes down is what the undisturbed one did. `rebooted`: the power went meanwhile.
+fn as_undisturbed(
+    expected: &Undisturbed,
+    now: &Superblock,
+    opened: &Opened,
+    oracle: &Oracle,
+    rebooted: bool,
+) -> Result<(), String> {
+    let (then, said) = (&expected.superblock, &expected.opened);
+    let is_member = !then.configuration.is_empty();
+    // A clean mark goes with what an opening writes down, so only one that it leaves has to be met again; and none comes from nowhere.
+    held(!opened.clean || said.clean, "closed cleanly", &opened.clean, &said.clean)?;
+    held(opened.clean || then.clean.is_none(), "closed cleanly", &now.clean, &then.clean)?;
+    // In the boot of the stopped opening its superblock may have said so already; of a member, that it has not caught up is what stays written down.
+    let lost =
+        if rebooted { opened.memory_lost != opened.clean } else { !opened.memory_lost || said.memory_lost };
+    held(lost, "R-19: memory lost", &opened.memory_lost, &said.memory_lost)?;
+    let caught_up = then.caught_up && !(is_member && rebooted && !opened.clean);
+    equal("R-19: caught up", &now.caught_up, &caught_up)?;
+    // A lone log's epoch at the tail is its opening's own: where the stopped one had written one down the next begins the one behind.
+    let promised = if is_member { now.promised == then.promised } else { now.promised >= then.promised };
+    held(promised, "the promise", &now.promised, &then.promised)?;
+    held(opened.epoch.is_some() != is_member, "the epoch", &opened.epoch, &said.epoch)?;
+    let tail = opened.tail.min(said.tail);
+    let history = |superblock: &Superblock| {
+        let entries = superblock.history.entries().iter();
+        entries.filter(|entry| entry.start < tail).copied().collect::<Vec<_>>()
+    };
+    equal("the history below the tail", &history(now), &history(then))?;
+    equal("the configuration", &now.configuration, &then.configuration)?;
+    equal("place and incarnation", &(now.place, now.incarnation), &(then.place, then.incarnation))?;
+    equal("a copy", &opened.copied, &said.copied)?;
+    if !oracle.damaged {
+        equal("the mark", &now.persisted, &then.persisted)?;
+        equal("what was acknowledged", &now.acknowledged, &then.acknowledged)?;
+        equal("damage", &opened.damage, &said.damage)?;
+        return equal("what may be acknowledged", &opened.acknowledged_max, &said.acknowledged_max);
+    }
+    // Of damage less may be found, as headers are made again: then more of the log counts. What the member answered for is never less.
+    held(now.persisted >= then.persisted, "the mark", &now.persisted, &then.persisted)?;
+    held(now.acknowledged >= then.acknowledged, "R-18: acknowledged", &now.acknowledged, &then.acknowledged)?;
+    let first = |opened: &Opened| opened.damage.first().map(|damage| damage.start);
+    let (found, before) = (first(opened), first(said));
+    let is_whole = found.is_none() && opened.tail >= then.acknowledged;
+    held(is_whole || found >= before && found.is_some(), "damage", &opened.damage, &said.damage)?;
+    let max = opened.acknowledged_max;
+    held(
+        max.is_none_or(|max| max >= oracle.answered),
+        "R-18: what may be acknowledged",
+        &max,
+        &Some(oracle.answered),
+    )
+}
+
+fn equal<T: PartialEq + Debug>(what: &str, found: &T, expected: &T) -> Result<(), String> {
+    held(found == expected, what, found, expected)
+}
+
+fn held<T: Debug>(holds: bool, what: &str, found: &T, expected: &T) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(format!("{what}: {found:?} in place of {expected:?}")) }
 }
 
 /// What a killed process leaves, and then the medium loses the last record that was acknowledged, or the file that it lies in: that is damage, and never taken for a torn end.
@@ -288,7 +380,7 @@ pub(crate) fn harmed(disk: &TestDisk, oracle: &Oracle, by_file: bool) -> Result<
         Err(error) if !is_damage(&error) => return Err(format!("harmed: {error}")),
         Ok(_) | Err(_) => {}
     }
-    match open(disk, OpenMode::Tail) {
+    match open(disk, OpenMode::Tail, BOOT) {
         // Of segments before that of the mark an opening only sees that they are there.
         Ok((_, opened)) if opened.tail > lsn => Ok(()),
         Ok((store, _)) if store.superblock().acknowledged > lsn => Ok(()),
@@ -324,7 +416,7 @@ fn put_back(
     let is_told = |error: &OpenError| error.row() == Some(row);
     let wrong = |what: &str, found: String| Err(format!("OLDER SUPERBLOCK: from {from}: {what}: {found}"));
     for mode in [OpenMode::Strict, OpenMode::Tail] {
-        match open(&disk.copied_in_place(), mode) {
+        match open(&disk.copied_in_place(), mode, BOOT) {
             Err(error) if is_told(&error) => {}
             opened => return wrong("open", format!("{mode:?}: {:?}", opened.map(|(_, opened)| opened))),
         }
@@ -358,7 +450,7 @@ fn put_back(
         return Ok(());
     }
     let (store, opened) =
-        open(disk, OpenMode::Tail).map_err(|error| format!("OLDER SUPERBLOCK: accepted: {error}"))?;
+        open(disk, OpenMode::Tail, BOOT).map_err(|error| format!("OLDER SUPERBLOCK: accepted: {error}"))?;
     let found = seen(&store, opened.tail)?;
     let found: Vec<Lsn> = found.records.iter().map(|found| found.lsn).collect();
     let low = oracle.trimmed.1;

@@ -11,8 +11,14 @@ use windlass_store::{Founding, Opened, Options, Read, Store, Surroundings};
 
 use crate::oracle::{Content, Found};
 
-pub(crate) const AROUND: Surroundings = Surroundings { boot_id: [1; 16], incarnation: 77 };
+/// The boot in which a log lives until it is stopped.
+pub(crate) const BOOT: u8 = 1;
+pub(crate) const AROUND: Surroundings = around(BOOT);
 pub(crate) const SEGMENT: u64 = SEGMENT_BYTES_MIN;
+
+pub(crate) const fn around(boot: u8) -> Surroundings {
+    Surroundings { boot_id: [boot; 16], incarnation: 77 }
+}
 
 /// The power went, or something else that a crash point brings: what the call answered.
 #[derive(Debug)]

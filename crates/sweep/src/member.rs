@@ -41,8 +41,10 @@ pub(crate) fn superblock(disk: &TestDisk, oracle: &mut Oracle, mut random: Rando
     for round in 0..14 {
         if random.below(3) == 0 {
             let epoch = store.superblock().promised.next_for(MemberId(1));
-            store.update(|superblock| superblock.promised = epoch).map_err(gone)?;
-            oracle.promised = epoch;
+            let update =
+                store.update(|superblock| (superblock.promised, superblock.caught_up) = (epoch, true));
+            update.map_err(gone)?;
+            (oracle.promised, oracle.caught_up) = (epoch, true);
         } else {
             number += 1 + random.below(5);
             oracle.note.1 = number;
@@ -241,8 +243,11 @@ impl Member<'_> {
         let superblock = self.primary.store.superblock();
         let (history, epoch): (_, Epoch) = (superblock.history, superblock.promised);
         let older = self.disk.read_file("superblock");
-        self.store.update(|superblock| superblock.promised = epoch).map_err(gone)?;
-        self.oracle.promised = epoch;
+        // It has caught up, so that memory that is lost has something to take back.
+        let update =
+            self.store.update(|superblock| (superblock.promised, superblock.caught_up) = (epoch, true));
+        update.map_err(gone)?;
+        (self.oracle.promised, self.oracle.caught_up) = (epoch, true);
         self.store.cut(cut, history, epoch).map_err(gone)?;
         self.oracle.older = Some((older, cut));
         self.tail = self.tail.min(cut);

@@ -86,6 +86,8 @@ pub(crate) struct Oracle {
     pub(crate) created: bool,
     /// The promise is at least this one.
     pub(crate) promised: Epoch,
+    /// A member was told that it has caught up.
+    pub(crate) caught_up: bool,
     /// What the superblock says of the application's: at least, and at most.
     pub(crate) note: (u64, u64),
     /// It was closed, and nothing was begun since.

@@ -7,7 +7,7 @@ use windlass_store::disk::testing::{Lie, Survive, TestDisk, Unit};
 
 use crate::check::{self, Opens};
 use crate::life::Workload;
-use crate::lone::Gone;
+use crate::lone::{BOOT, Gone};
 use crate::oracle::Oracle;
 use crate::random::{Random, mix};
 use crate::salvage;
@@ -33,6 +33,11 @@ impl Kind {
     /// All of them.
     pub const ALL: [Kind; 6] =
         [Kind::Lost, Kind::Kept, Kind::TornSectors, Kind::TornPages, Kind::Reordered, Kind::Killed];
+
+    /// The boot in which what it leaves is opened: another one where the power went.
+    fn boot(self) -> u8 {
+        if self == Kind::Killed { BOOT } else { BOOT + 1 }
+    }
 
     /// Its name in a table.
     #[must_use]
@@ -338,7 +343,8 @@ impl Sweep<'_> {
         self.left = self.left.saturating_sub(1);
         let (before, full) = (disk.copied_in_place(), random.below(3) == 0);
         let mut opens = Opens::default();
-        let found = catch_unwind(AssertUnwindSafe(|| check::image(disk, oracle, full, &mut opens)));
+        let found =
+            catch_unwind(AssertUnwindSafe(|| check::image(disk, oracle, kind.boot(), full, &mut opens)));
         let count = self.report.counts.entry((self.workload, kind)).or_default();
         count.images += 1;
         count.opens.add(&opens);
@@ -370,7 +376,9 @@ impl Sweep<'_> {
         random: &mut Random,
     ) {
         let mut undisturbed = None;
-        self.held(round, step, kind, || check::undisturbed(image).map(|end| undisturbed = Some(end)));
+        self.held(round, step, kind, || {
+            check::undisturbed(image, kind.boot()).map(|end| undisturbed = Some(end))
+        });
         let Some(undisturbed) = undisturbed else { return };
         let steps = undisturbed.steps;
         let stops = self.report.stops.entry((self.workload, kind)).or_default();
@@ -383,7 +391,9 @@ impl Sweep<'_> {
                 2 => Some(Survive::By { unit: Unit::Page, seed: random.next() }),
                 _ => None,
             };
-            self.held(round, step, kind, || check::again(image, &undisturbed, oracle, at, survive));
+            self.held(round, step, kind, || {
+                check::again(image, &undisturbed, oracle, kind.boot(), at, survive)
+            });
             if let Some(count) = self.report.counts.get_mut(&(self.workload, kind)) {
                 count.again += 1;
             }
