@@ -135,6 +135,8 @@ marks! {
     // ---- clients and operators
     /// A commit was answered at a level of one machine.
     AcknowledgedHere = "acknowledged: local or buffered";
+    /// A subscription that waited for more was woken, and was shown some.
+    SubscriberWoken = "a waiting subscription woken";
     /// A commit was answered at `Replicated`.
     AcknowledgedReplicated = "acknowledged: replicated";
     /// A commit was answered at `Durable`.

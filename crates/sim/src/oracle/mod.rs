@@ -13,6 +13,7 @@ mod order;
 mod prefixes;
 mod primaries;
 mod revoked;
+pub(crate) mod shown;
 pub(crate) mod unknown;
 pub(crate) mod watermarks;
 pub(crate) mod words;
@@ -73,7 +74,12 @@ pub(crate) fn hash_of(bytes: &[u8]) -> u64 {
 
 /// The hash of a batch: of its items in order.
 pub(crate) fn batch_hash<'a>(items: impl Iterator<Item = &'a [u8]>) -> u64 {
-    items.fold(0, |hash, item| hash.rotate_left(7).wrapping_mul(0x100_0000_01b3) ^ hash_of(item))
+    items.fold(0, |hash, item| batch_with(hash, hash_of(item)))
+}
+
+/// The hash of a batch with one more item, by that item's.
+fn batch_with(hash: u64, item: u64) -> u64 {
+    hash.rotate_left(7).wrapping_mul(0x100_0000_01b3) ^ item
 }
 
 /// What the oracle knows.

@@ -119,6 +119,12 @@ impl Oracle {
         !self.words.losses.is_empty() && !self.words.heard.contains(&member)
     }
 
+    /// From where on a member that has not heard of a word may show another line than the group's; `None` if it has heard of all.
+    pub(super) fn given_up_from(&self, member: u8) -> Option<Lsn> {
+        let of_all = self.words.losses.iter().map(|loss| loss.from);
+        of_all.min().filter(|_| self.has_not_heard(member))
+    }
+
     /// A log that was led from by a word is at least as good as the best of a takeover quorum's, as each was when it promised: `better` of those that answered were not.
     pub(crate) fn is_best(&self, member: u8, not_better: usize, quorum: usize, told: &str) -> Checked {
         if not_better >= quorum {

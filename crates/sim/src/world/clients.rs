@@ -1,16 +1,14 @@
-//! The group's clients: appenders at mixed levels, readers that follow in every role, and one that trims.
+//! The group's clients: appenders at mixed levels, and one that trims.
 
 use std::future::Future;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-use windlass::{
-    Appended, Commit, CommitError, Committed, Epoch, Level, Log, Lsn, ReadError, Reservation, TrimError,
-};
+use windlass::{Appended, Commit, CommitError, Committed, Epoch, Level, Log, Lsn, Reservation, TrimError};
 use windlass_log::RecordKind;
 
-use super::{What, World, reads};
+use super::{What, World};
 use crate::coverage::Mark;
 use crate::fabric::{MS, US};
 use crate::oracle::{Checked, Content, batch_hash, hash_of, medium, violated};
@@ -58,18 +56,6 @@ fn words(number: u64) -> impl Iterator<Item = u64> {
     std::iter::successors(Some(number), |word| {
         Some(word.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31) ^ 0x5bd1_e995)
     })
-}
-
-/// Whether bytes that were read are what an append had.
-fn is_whole(found: &[u8]) -> bool {
-    let Some(number) = found.get(..8).and_then(|number| number.try_into().ok()).map(u64::from_le_bytes)
-    else {
-        return false;
-    };
-    let (whole, rest) = found.as_chunks();
-    let mut words = words(number);
-    whole.iter().zip(&mut words).all(|(found, word)| u64::from_le_bytes(*found) == word)
-        && words.next().is_some_and(|word| word.to_le_bytes().starts_with(rest))
 }
 
 impl World {
@@ -242,17 +228,18 @@ impl World {
         self.ask_pending(number);
     }
 
-    /// Asks the commits that were woken.
+    /// Asks the commits and subscriptions that were woken.
     pub(super) fn settle_pending(&mut self) {
         loop {
             let rung = std::mem::take(&mut *self.rung.lock().unwrap_or_else(PoisonError::into_inner));
             if rung.is_empty() {
-                return;
+                break;
             }
             for number in rung {
                 self.ask_pending(number);
             }
         }
+        self.settle_subscribers();
     }
 
     fn ask_pending(&mut self, number: u64) {
@@ -312,107 +299,6 @@ impl World {
                 Ok(())
             }
         }
-    }
-
-    /// Every member's application reads on, in whatever role; on a primary also the subscription.
-    pub(super) fn read_some(&mut self) {
-        self.plan(3 * MS, What::Read);
-        for at in 0..self.members.len() {
-            self.publish(at);
-            if self.members[at].paused_until <= self.now {
-                self.read(at);
-                self.subscribe(at);
-            }
-        }
-    }
-
-    fn read(&mut self, at: usize) {
-        self.reads_may_fail(at);
-        let (checked, ended) = self.read_on(at);
-        let failed = self.reads_held(at, Mark::ReaderUnread);
-        self.holds(at);
-        self.check(checked.and(reads::told(at, failed, ended.as_ref())));
-    }
-
-    /// A member's application reads on, up to 200 records. What did not hold, and why it reads no further.
-    fn read_on(&mut self, at: usize) -> (Checked, Option<ReadError>) {
-        let member = &mut self.members[at];
-        let (Some(reader), Some(driver)) = (&mut member.reader, &member.driver) else {
-            return (Ok(()), None);
-        };
-        let mut checked = Ok(());
-        let mut ended = None;
-        for _ in 0..200 {
-            match reader.next() {
-                Ok(record) => {
-                    self.events += 1;
-                    if !is_whole(record.payload) {
-                        let what =
-                            format!("member {at} reads other bytes than were appended at {}", record.lsn);
-                        checked = violated("order and content", what);
-                        break;
-                    }
-                }
-                Err(error) => {
-                    // Where there is rot its driver was told, and looks.
-                    if matches!(error, ReadError::Damaged { .. }) && member.rot.is_none() {
-                        let what = format!("member {at} reads: {error}");
-                        checked = violated("committed prefixes agree", what);
-                    }
-                    ended = Some(error);
-                    break;
-                }
-            }
-        }
-        if let Some(ReadError::Purged { first, .. }) = &ended {
-            // Where the log was trimmed, or began anew from a checkpoint.
-            member.reader = driver.read_from(*first).ok();
-        }
-        if let Some(reader) = &member.reader {
-            member.read_to = member.read_to.max(reader.position());
-        }
-        (checked, ended)
-    }
-
-    fn subscribe(&mut self, at: usize) {
-        if self.members[at].log.is_none() {
-            return;
-        }
-        self.reads_may_fail(at);
-        let (checked, ended) = self.follow(at);
-        let failed = self.reads_held(at, Mark::SubscriptionUnread);
-        self.check(checked.and(reads::told(at, failed, ended.as_ref())));
-    }
-
-    /// A client of the primary subscribes, for up to five records. What did not hold, and why it got no further.
-    fn follow(&self, at: usize) -> (Checked, Option<ReadError>) {
-        let member = &self.members[at];
-        let Some(log) = &member.log else { return (Ok(()), None) };
-        let level = if self.setting.replicated_allowed { Level::Replicated } else { Level::Local };
-        member.clock.set(member.local(self.now));
-        // From a record's start that is there: where its application stands.
-        let mut subscription = match log.subscribe(member.read_to.max(log.info().trimmed), level) {
-            Ok(subscription) => subscription,
-            Err(error) => return (Ok(()), Some(error)),
-        };
-        let mut checked = Ok(());
-        let mut ended = None;
-        for _ in 0..5 {
-            let mut next = pin!(subscription.next());
-            match next.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-                Poll::Ready(Ok(record)) if !is_whole(record.payload) => {
-                    let what = format!("a subscription at {level} reads other bytes at {}", record.lsn);
-                    checked = violated("order and content", what);
-                }
-                Poll::Ready(Ok(_)) => {}
-                Poll::Ready(Err(error)) => {
-                    ended = Some(error);
-                    break;
-                }
-                Poll::Pending => break,
-            }
-        }
-        (checked, ended)
     }
 
     /// The primary's application needs its oldest records no more.

@@ -12,6 +12,7 @@ use windlass::{Epoch, Lsn, MemberId};
 use windlass_store::Read;
 
 use super::member::SimDriver;
+use super::readers::Application;
 use super::step::content;
 use super::{What, World};
 use crate::coverage::Mark;
@@ -621,7 +622,7 @@ impl World {
         }
         if member.read_to > from {
             member.read_to = from;
-            member.reader = member.driver.as_ref().and_then(|driver| driver.read_from(from).ok());
+            member.application = member.driver.as_ref().and_then(|driver| Application::at(driver, from));
         }
     }
 

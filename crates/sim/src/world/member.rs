@@ -8,13 +8,14 @@ use windlass::driver::{
     Driver, DriverOptions, Parts, committed_configuration, founding_bytes, note_configuration,
 };
 use windlass::engine::{Config, Configuration, Identity, Status};
-use windlass::{Level, Log, LogId, Lsn, MemberId, NodeReader};
+use windlass::{Level, Log, LogId, Lsn, MemberId};
 use windlass_log::{EpochStart, Geometry, Row, Superblock};
 use windlass_store::disk::Errno;
 use windlass_store::disk::testing::{Call, Survive, TestDisk};
 use windlass_store::{Configure, Founding, Opened, Options, Store, Surroundings};
 
 use super::phase::Phase;
+use super::readers::{Application, Subscriber};
 use super::{What, World};
 use crate::coverage::Mark;
 use crate::fabric::{Device, MS, SimFabric};
@@ -53,8 +54,9 @@ pub(super) struct Member {
     pub(super) is_publish_due: bool,
     /// How far it was done with its segments when that was looked at last.
     pub(super) cold_to: u64,
-    /// Its application reads on here.
-    pub(super) reader: Option<NodeReader>,
+    pub(super) application: Option<Application>,
+    /// While it is primary.
+    pub(super) subscriber: Option<Subscriber>,
     pub(super) read_to: Lsn,
     pub(super) floors: Floors,
     /// Its memory was lost, and it may not have caught up since.
@@ -176,7 +178,8 @@ impl Member {
             published: Lsn(0),
             is_publish_due: false,
             cold_to: 0,
-            reader: None,
+            application: None,
+            subscriber: None,
             read_to: Lsn(0),
             floors: Floors::default(),
             has_lost_memory: true,
@@ -512,7 +515,7 @@ impl World {
             Err(error) => return self.opening_failed(at, &error.to_string()),
         };
         member.read_to = member.read_to.max(superblock.trimmed);
-        member.reader = driver.read_from(member.read_to).ok();
+        member.application = Application::at(&driver, member.read_to);
         member.configured = driver.configuration().0.number();
         member.configured_before = member.configured;
         let written = committed_configuration(&superblock).unwrap_or(0);
@@ -596,8 +599,7 @@ impl World {
         let member = &mut self.members[at];
         member.life += 1;
         member.has_ghosts |= member.has_leaked || self.is_holding;
-        member.log = None;
-        member.reader = None;
+        (member.log, member.application, member.subscriber) = (None, None, None);
         member.has_whole_superblock = true;
         let mut was_at_work = false;
         if let Some(mut driver) = member.driver.take() {
@@ -657,7 +659,7 @@ impl World {
         let member = &mut self.members[at];
         member.life += 1;
         member.has_ghosts |= member.has_leaked || self.is_holding;
-        (member.log, member.reader) = (None, None);
+        (member.log, member.application, member.subscriber) = (None, None, None);
         member.has_whole_superblock = true;
         if let Some(mut driver) = member.driver.take() {
             let executor = driver.executor_mut();

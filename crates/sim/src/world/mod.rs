@@ -4,7 +4,7 @@
 //! run, byte for byte, as long as the code is the same.
 //!
 //! * [`member`]: a member's lives: opening, dying, the medium under it; * [`step`]: one turn of a driver, and what comes of it;
-//! * [`reads`]: read errors of members that run; * [`members`]: the group that changes; * [`hands`]: an operator who promotes, hands over and gives words; * [`streams`]: checkpoints in pieces; * [`control`]: the control connections; * [`clients`]: appenders, readers, trimmers; * [`strike`]: the faults;
+//! * [`reads`]: read errors of members that run; * [`members`]: the group that changes; * [`hands`]: an operator who promotes, hands over and gives words; * [`streams`]: checkpoints in pieces; * [`control`]: the control connections; * [`clients`]: appenders, trimmers; [`readers`]: readers and subscriptions; * [`strike`]: the faults;
 //! * [`phase`]: where in a takeover a member stands.
 
 mod clients;
@@ -13,6 +13,7 @@ mod hands;
 mod member;
 mod members;
 mod phase;
+mod readers;
 mod reads;
 mod step;
 mod streams;

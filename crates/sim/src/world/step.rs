@@ -156,9 +156,15 @@ impl World {
             DriverEvent::Role { role, epoch, log } => {
                 self.say(format_args!("m{at} is {role:?} in {epoch}"));
                 self.members[at].log = log;
+                if role != Role::Sealing {
+                    self.subscriber_ends(at);
+                }
                 self.enter_role(at, role);
                 match role {
-                    Role::Primary => self.tenure(at, epoch),
+                    Role::Primary => {
+                        self.tenure(at, epoch);
+                        self.subscriber_begins(at);
+                    }
                     Role::Backup | Role::Candidate => {}
                     Role::Sealing => self.mark(Mark::Sealed),
                     Role::Stopped => self.stopped(at),
@@ -169,6 +175,7 @@ impl World {
                 self.mark(Mark::SteppedDown);
                 self.stuck(at, &reason);
                 self.members[at].log = None;
+                self.subscriber_ends(at);
             }
             DriverEvent::Damaged { damage } => {
                 self.say(format_args!("m{at} finds {damage}"));
