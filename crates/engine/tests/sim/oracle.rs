@@ -94,6 +94,12 @@ impl Oracle {
     pub fn watermarks(before: Option<&Status>, now: &Status) {
         assert!(now.trimmed <= now.durable, "trimmed beyond durable: {now:?}");
         assert!(now.durable <= now.replicated, "durable beyond replicated: {now:?}");
+        let peers = &now.peers;
+        if peers.streaming > 0 {
+            assert!(peers.persisted.0 <= peers.placed.0, "peers' persisted beyond placed: {now:?}");
+            assert!(peers.placed.0 <= peers.posted, "peers' placed beyond posted: {now:?}");
+            assert!(peers.posted <= now.tail, "posted beyond the tail: {now:?}");
+        }
         if let Some(before) = before {
             assert!(before.durable <= now.durable, "durable went back: {before:?} {now:?}");
             assert!(before.trimmed <= now.trimmed, "trimmed went back: {before:?} {now:?}");

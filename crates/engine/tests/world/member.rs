@@ -746,7 +746,12 @@ impl Runner<'_> {
 
 /// I-1, and what never goes back.
 fn watermarks(before: &Status, after: &Status) -> Done {
-    let is_ordered = after.trimmed <= after.durable && after.durable <= after.replicated;
+    let peers = &after.peers;
+    let are_peers_ordered = peers.streaming == 0
+        || peers.persisted.0 <= peers.placed.0
+            && peers.placed.0 <= peers.posted
+            && peers.posted <= after.tail;
+    let is_ordered = after.trimmed <= after.durable && after.durable <= after.replicated && are_peers_ordered;
     let is_onward = before.durable <= after.durable
         && before.trimmed <= after.trimmed
         && before.promised <= after.promised;

@@ -80,12 +80,11 @@ impl World {
             now,
             status.tail.0 ^ status.durable.0.rotate_left(20) ^ status.promised.to_bits().rotate_left(40),
         );
-        let checked = watermarks::check(self.members[at].id, self.members[at].before.as_ref(), &status);
+        let member = &mut self.members[at];
+        let published = member.driver.as_ref().map_or(Lsn(0), Driver::published);
+        let checked = watermarks::check(member.id, member.before.as_ref(), &status, published);
+        member.is_publish_due |= published > member.published;
         self.check(checked.and(in_force));
-        let published = self.members[at].driver.as_ref().map(Driver::published);
-        if published > Some(self.members[at].published) {
-            self.members[at].is_publish_due = true;
-        }
         self.turned_cold(at, &status);
         self.members[at].before = Some(status);
         medium::persisted(self, at);
