@@ -1,5 +1,8 @@
-//! One primary for each epoch: nobody else leads or acknowledges in it (I-3), and none leads an epoch older than one that a quorum has promised
-//! before it began.
+//! One primary for each epoch: nobody else leads or acknowledges in it (I-3).
+//!
+//! Leading an epoch older than one that a quorum has promised is no violation: its primary may begin late, not knowing it. What counts is that it commits nothing new: who has
+//! promised more lets nothing land in its memory for it and posts and acknowledges nothing in it ([`super::revoked`]), and whatever it did commit is in the later tenure's
+//! log ([`super::acknowledged`]).
 
 use windlass::Epoch;
 
