@@ -31,7 +31,7 @@ pub struct Report {
     pub unknown: u64,
     /// The time of the world at the end, in nanoseconds.
     pub virtual_ns: u64,
-    /// A hash of everything that happened, and how many lines it has.
+    /// A hash of everything that happened and of what is on the disks at the end, and how many lines there were.
     pub digest: (u64, u64),
     /// The lines, if they were asked for.
     pub lines: Vec<String>,
@@ -71,6 +71,7 @@ pub fn run_with(seed: u64, setting: Setting, keeps_lines: bool) -> Report {
     }
     let minimum = world.minimum();
     world.count_parts();
+    world.fold_media();
     Report {
         seed,
         violation: world.violation.take(),

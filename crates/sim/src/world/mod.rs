@@ -25,6 +25,7 @@ use std::sync::{Arc, Mutex};
 
 use windlass::engine::{Role, Status};
 use windlass::{Epoch, Lsn};
+use windlass_store::disk::testing::Survive;
 
 use self::clients::Pending;
 use self::control::Pair;
@@ -37,7 +38,7 @@ use self::streams::Streams;
 use crate::coverage::{Coverage, Mark};
 use crate::fabric::{FabricFaults, FabricNet, MS};
 use crate::minimum::Minimum;
-use crate::oracle::{Checked, Oracle, Violation};
+use crate::oracle::{Checked, Oracle, Violation, hash_of};
 use crate::random::Random;
 use crate::setting::{ControlFaults, Setting, Strike};
 use crate::trace::Trace;
@@ -412,6 +413,17 @@ impl World {
         self.coverage.merge(counts);
         let reads_short = self.members.iter().map(|member| member.disk.reads_short()).sum();
         self.coverage.merge([(Mark::ReadShort, reads_short)]);
+    }
+
+    /// What the disks hold at the end, and what a loss of power would leave of that, becomes a part of the run's digest.
+    pub(crate) fn fold_media(&mut self) {
+        for member in &self.members {
+            for disk in [&member.disk, &member.disk.after_power_loss(Survive::Nothing)] {
+                for name in disk.names() {
+                    self.trace.note(hash_of(name.as_bytes()), hash_of(&disk.read_file(&name)));
+                }
+            }
+        }
     }
 
     /// What switches a fault on for the regression of a seed: struck whenever the world's generator says so.
