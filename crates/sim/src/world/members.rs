@@ -368,19 +368,21 @@ impl World {
     }
 
     /// A member whose disk was emptied leads those that have never met its old one, which no record names either, and whoever has met it keeps it out and so can't
-    /// follow. That is told at both, and an operator does what the line says: the folder goes.
-    pub(crate) fn stop_who_is_kept_out(&mut self) {
+    /// follow. That is told at both, and an operator does what the line says: the folder goes. Whether it had to.
+    pub(crate) fn stop_who_is_kept_out(&mut self) -> bool {
         let leads = |at: &usize| self.members[*at].is_emptied;
-        let Some(leader) = self.leaders().into_iter().find(leads) else { return };
+        let Some(leader) = self.leaders().into_iter().find(leads) else { return false };
         let id = self.members[leader].id;
         let follows = |at: &usize| {
             let status = self.members[*at].status();
             status.is_none_or(|status| status.primary == Some(MemberId(id)))
         };
-        if !self.whole_voters().iter().all(follows) {
+        let is_kept_out = !self.whole_voters().iter().all(follows);
+        if is_kept_out {
             self.say(format_args!("operator stops m{leader}, which others keep out"));
             self.retire(MemberId(id));
         }
+        is_kept_out
     }
 
     /// A member whose disk was emptied and that is to go is never started again: with another such one of the first members it would be a group of its own.
