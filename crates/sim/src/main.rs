@@ -1,7 +1,7 @@
 //! `windlass-sim`: runs seeds. `cargo xtask sim` calls it.
 //!
 //! * `--seed N` runs one and shows its last lines, all of them with `--lines`.
-//! * `--seeds COUNT [--first N]` runs many on `--jobs` threads and ends with one summary line; a seed that fails is shown, and a run
+//! * `--seeds COUNT [--first N]` runs many on `--jobs` threads and ends with one summary line; of the first seeds that fail the last lines are shown, and a run
 //!   whose seeds never met something on the list of [`windlass_sim::coverage`], or met a fault that its switch leaves there ([`windlass_sim::switches`]), fails.
 #![forbid(unsafe_code)]
 
@@ -19,6 +19,8 @@ use windlass_sim::{Report, run, run_with};
 
 /// Lines shown of a seed that failed.
 const LINES: usize = 60;
+/// Of a run over many seeds so many that failed are run again, to show their lines.
+const SEEDS_SHOWN: usize = 3;
 /// A run over fewer seeds than this need not have switched every fault off.
 const SEEDS_FOR_SWITCHES: u64 = 600;
 
@@ -116,11 +118,7 @@ fn one(seed: u64, arguments: &Arguments) -> bool {
         }
     }
     let report = run_with(seed, setting, true);
-    let skipped = if arguments.lines { 0 } else { report.lines.len().saturating_sub(LINES) };
-    if skipped > 0 {
-        println!("... {skipped} lines before (--lines shows them)");
-    }
-    for line in &report.lines[skipped..] {
+    for line in last_lines(&report, if arguments.lines { usize::MAX } else { LINES }) {
         println!("{line}");
     }
     if arguments.coverage {
@@ -141,6 +139,29 @@ fn one(seed: u64, arguments: &Arguments) -> bool {
         None => println!("no violation"),
     }
     report.violation.is_none() && !report.is_thin()
+}
+
+/// What a run has said at its end, and how much it has said before.
+fn last_lines(report: &Report, most: usize) -> Vec<String> {
+    let skipped = report.lines.len().saturating_sub(most);
+    let told = (skipped > 0).then(|| format!("... {skipped} lines before (--lines shows them)"));
+    told.into_iter().chain(report.lines[skipped..].iter().cloned()).collect()
+}
+
+/// The first seeds that failed once more, by `again` with their lines kept: how each came to its end.
+fn traces(failed: &BTreeSet<u64>, again: impl Fn(u64) -> Report) -> Vec<String> {
+    let shown = failed.iter().take(SEEDS_SHOWN).flat_map(|seed| {
+        let report = again(*seed);
+        let mut lines = vec![format!("---- seed {seed}, run again, at its end:")];
+        lines.extend(last_lines(&report, LINES));
+        lines.push(match &report.violation {
+            Some(violation) => format!("---- seed {seed}: {violation}"),
+            None if report.is_thin() => format!("---- seed {seed} does too little: {}", report.minimum),
+            None => format!("---- seed {seed} has not failed again: a run is not its seed any more"),
+        });
+        lines
+    });
+    shown.collect()
 }
 
 #[derive(Default)]
@@ -195,6 +216,9 @@ fn many(arguments: &Arguments) -> bool {
         }
     });
     let sum = sum.into_inner().unwrap_or_else(PoisonError::into_inner);
+    for line in traces(&sum.failed, |seed| run(seed, true)) {
+        println!("{line}");
+    }
     if arguments.coverage {
         print!("{}", sum.coverage);
     }
@@ -234,4 +258,39 @@ fn faults(coverage: &Coverage, of: impl Fn(u64) -> u64) -> u64 {
 fn f64_of(count: u64) -> f64 {
     // Shown with no digits behind the point.
     u32::try_from(count / 1_000).map_or(f64::MAX, |thousands| f64::from(thousands) * 1_000.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use windlass_sim::Violation;
+
+    /// What a seed says is there, its end alone, and how it failed; of three seeds at most.
+    #[test]
+    fn the_first_seeds_that_fail_are_run_again_and_show_how_they_came_to_their_end() {
+        let failing = |seed: u64| {
+            let violation = Violation { invariant: "forced", what: format!("by {seed}") };
+            Report { violation: Some(violation), ..run(seed, true) }
+        };
+        let lines = traces(&[5, 2, 4, 3].into(), failing);
+        let of_seeds: Vec<&String> = lines.iter().filter(|line| line.starts_with("---- ")).collect();
+        let said = |seed| {
+            [
+                format!("---- seed {seed}, run again, at its end:"),
+                format!("---- seed {seed}: forced: by {seed}"),
+            ]
+        };
+        assert_eq!(of_seeds, [2, 3, 4].map(said).as_flattened().iter().collect::<Vec<_>>());
+        let whole = run(2, true).lines;
+        assert_eq!(lines[2..2 + LINES], whole[whole.len() - LINES..]);
+        assert_eq!(lines[1], format!("... {} lines before (--lines shows them)", whole.len() - LINES));
+        assert_eq!(lines.len(), SEEDS_SHOWN * (LINES + 3));
+    }
+
+    #[test]
+    fn a_seed_that_does_not_fail_again_is_told() {
+        let told = traces(&[1].into(), |seed| run(seed, true));
+        assert_eq!(told.last().unwrap(), "---- seed 1 has not failed again: a run is not its seed any more");
+        assert!(traces(&BTreeSet::new(), |_| unreachable!("nothing failed")).is_empty());
+    }
 }

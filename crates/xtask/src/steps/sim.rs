@@ -36,7 +36,10 @@ pub(super) fn run(context: &Context) -> Outcome {
     let failed =
         u64::try_from(finished.output.lines().filter(|line| is_violation(line)).count()).unwrap_or(1);
     let tally = Tally { passed: SEEDS.saturating_sub(failed), failed: failed.max(1), skipped: 0 };
-    Outcome::Failed { tally, why: format!("commit {}: see target/xtask/sim.log", commit(context)) }
+    Outcome::Failed {
+        tally,
+        why: format!("commit {}: how seeds came to it is in target/xtask/sim.log", commit(context)),
+    }
 }
 
 /// What the build with planted bugs is made with, and where.
