@@ -436,3 +436,38 @@ impl fmt::Display for Coverage {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn met(mut is_met: impl FnMut(Mark) -> bool) -> Coverage {
+        let mut coverage = Coverage::default();
+        Mark::ALL.iter().copied().filter(|mark| is_met(*mark)).for_each(|mark| coverage.add(mark));
+        coverage
+    }
+
+    #[test]
+    fn a_run_that_has_missed_one_mark_lacks_that_one_as_soon_as_it_has_its_seeds() {
+        for left_out in Mark::ALL.iter().copied() {
+            let coverage = met(|mark| mark != left_out);
+            let needed = left_out.seeds();
+            assert!(matches!(needed, 600 | 2_400), "{}", left_out.name());
+            assert_eq!(coverage.missing(needed), [left_out]);
+            assert_eq!(coverage.missing(2_400), [left_out]);
+            assert_eq!(coverage.missing(needed - 1), []);
+        }
+        assert_eq!(met(|_| true).missing(2_400), []);
+    }
+
+    #[test]
+    fn what_is_rare_may_be_missing_in_600_seeds_and_not_in_the_ordinary_run() {
+        let rare: Vec<Mark> = Mark::ALL.iter().copied().filter(|mark| mark.seeds() == 2_400).collect();
+        assert_eq!(rare, [Mark::DistrustUnread, Mark::GiverUnread]);
+        assert_eq!(Coverage::default().missing(2_400), Mark::ALL);
+        let common = Coverage::default().missing(600);
+        assert_eq!(common.len() + rare.len(), Mark::ALL.len());
+        assert!(rare.iter().all(|mark| !common.contains(mark)));
+        assert_eq!(Coverage::default().missing(599), []);
+    }
+}
