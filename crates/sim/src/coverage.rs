@@ -57,6 +57,8 @@ marks! {
     ImmediateGarbled = "fabric: immediate garbled";
     /// Keys came to the end of their numbers and began again.
     KeysWrapped = "fabric: keys wrapped";
+    /// A window was bound as often as its keys have numbers.
+    WindowUsedUp = "fabric: window used up";
     /// A packet landed elsewhere.
     Misplaced = "fabric: misplaced";
     /// A packet landed elsewhere at a damaged member, over what may have been whole behind the damage.
@@ -379,7 +381,10 @@ impl Mark {
     /// Whether it is a fault, and not a client's deed, a step of the protocol, or what nobody sees.
     #[must_use]
     pub fn is_fault(self) -> bool {
-        let is_none = matches!(self, Mark::AccessRefused | Mark::FirstPageRead | Mark::ImmediateGarbled);
+        let is_none = matches!(
+            self,
+            Mark::AccessRefused | Mark::FirstPageRead | Mark::ImmediateGarbled | Mark::WindowUsedUp
+        );
         self < Mark::AcknowledgedHere && !is_none
     }
 

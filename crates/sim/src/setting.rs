@@ -86,6 +86,12 @@ pub struct Setting {
     pub stream_deaths: u32,
     /// How much the members' clocks run fast or slow at most, in millionths.
     pub drift_millionths: u64,
+    /// Keys are handed out from close to the end of their numbers on, and windows from close to that of their binds: probability for a run, in percent.
+    pub keys_near_end: u64,
+    /// An opening is cut short at some call, where processes are killed: probability for each, in percent.
+    pub openings_cut: u64,
+    /// Of eight processes that die so many do in the middle of disk work, if there is any.
+    pub work_cut: u64,
 }
 
 /// Probabilities in millionths.
@@ -350,6 +356,9 @@ impl Setting {
             stream_deaths: 0,
             drift_millionths: pick(&mut random, &[0, 1_000, 50_000]),
             reservation_ns: PATIENT,
+            keys_near_end: 30,
+            openings_cut: 20,
+            work_cut: 6,
         };
         if setting.leaks_at_the_end && random.percent(50) {
             setting.reservation_ns = IMPATIENT;
@@ -517,6 +526,9 @@ impl Setting {
                 self.drift_millionths = 0;
                 return true;
             }
+            "KeysNearEnd" => return std::mem::take(&mut self.keys_near_end) > 0,
+            "OpeningsCut" => return std::mem::take(&mut self.openings_cut) > 0,
+            "WorkCut" => return std::mem::take(&mut self.work_cut) > 0,
             "WritesBack" => return std::mem::take(&mut self.writes_back),
             "Exceeds" => return self.exceeds.take().is_some(),
             "Devices" => {

@@ -15,6 +15,7 @@ use windlass_fabric::{
 
 use super::state::{Key, Link, Payload, Place, Posted, Queue, State, Work, endpoint, number_of};
 use super::{Device, FabricNet, PAGE_BYTES};
+use crate::coverage::Mark;
 
 const DEPTH_MAX: u32 = 1 << 14;
 const COMPLETIONS_MAX: u32 = 1 << 20;
@@ -565,6 +566,9 @@ impl Connection for SimConnection {
         self.push(id, work).map_err(|problem| BindError { problem: BindProblem::Post(problem) })?;
         self.counters.count_one();
         window.binds += 1;
+        if window.binds_left() == 0 {
+            self.net.state().counts.add(Mark::WindowUsedUp);
+        }
         window.bound = Some((self.number, key));
         Ok(remote)
     }

@@ -425,7 +425,7 @@ impl World {
         if stirs {
             self.mark(Mark::WrittenBack);
         }
-        let breaks_off = self.is_faulty && self.has(Strike::Kill) && self.random.percent(20);
+        let breaks_off = self.is_faulty && self.has(Strike::Kill) && self.random.percent(self.setting.openings_cut);
         let member = &mut self.members[at];
         if breaks_off {
             let steps = member.disk.steps();
@@ -608,7 +608,7 @@ impl World {
             member.sure_of = committed_configuration(&superblock).unwrap_or(0);
             let executor = driver.executor_mut();
             member.has_whole_superblock = !executor.is_busy(1);
-            if work < 6 {
+            if work < self.setting.work_cut {
                 // The disk was in the middle of something.
                 let steps = member.disk.steps();
                 member.disk.stop_at(steps + work);

@@ -181,7 +181,7 @@ impl World {
             setting,
         };
         world.fabric.set_faults(world.setting.fabric);
-        if world.random.percent(30) {
+        if world.random.percent(world.setting.keys_near_end) {
             world.fabric.near_the_wrap();
         }
         world.make_pairs();
