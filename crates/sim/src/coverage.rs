@@ -47,6 +47,10 @@ marks! {
     LandedAfterInvalidation = "fabric: landed after invalidation";
     /// A request was carried out and its poster heard of an error, or of nothing.
     FailedButDone = "fabric: error, but done";
+    /// A request was queued when its connection ended, and never went out: its poster heard of the same error.
+    FailedNotDone = "fabric: error, not done";
+    /// Of a message some pieces landed and the others never.
+    LandedInPart = "fabric: landed in part";
     /// A request was refused for want of a receive.
     ReceiverNotReady = "fabric: receiver not ready";
     /// A completion was lost.
@@ -378,12 +382,17 @@ marks! {
 pub struct Coverage(BTreeMap<Mark, u64>);
 
 impl Mark {
-    /// Whether it is a fault, and not a client's deed, a step of the protocol, or what nobody sees.
+    /// Whether it is a fault, and not a client's deed, a step of the protocol, what nobody sees, or what another fault has left.
     #[must_use]
     pub fn is_fault(self) -> bool {
         let is_none = matches!(
             self,
-            Mark::AccessRefused | Mark::FirstPageRead | Mark::ImmediateGarbled | Mark::WindowUsedUp
+            Mark::AccessRefused
+                | Mark::FailedNotDone
+                | Mark::FirstPageRead
+                | Mark::ImmediateGarbled
+                | Mark::LandedInPart
+                | Mark::WindowUsedUp
         );
         self < Mark::AcknowledgedHere && !is_none
     }

@@ -326,6 +326,7 @@ impl State {
             self.complete(end, request.id, request.opcode, Status::Flushed, 0);
         }
         for posted in sends {
+            self.counts.add(Mark::FailedNotDone);
             self.complete(end, posted.id, posted.opcode(), Status::Flushed, 0);
         }
         for (id, _) in receives {

@@ -386,6 +386,7 @@ impl State {
         if !self.keys.contains_key(&landing.key) {
             let goes_on = landing.is_promised || self.random.happens(self.faults.landed_after_invalidation);
             if !goes_on {
+                self.breaks_off(&landing);
                 if let Some(request) = landing.request {
                     self.refused(
                         landing.from,
@@ -404,6 +405,13 @@ impl State {
             self.landings.insert(number, landing);
         } else {
             self.landed(landing.from, landing.target, landing.length, landing.immediate, landing.request);
+        }
+    }
+
+    /// What has not landed of this message never does.
+    fn breaks_off(&mut self, landing: &Landing) {
+        if (1..landing.pieces.len()).contains(&landing.left) {
+            self.counts.add(Mark::LandedInPart);
         }
     }
 
@@ -673,6 +681,7 @@ impl State {
                     self.place(&mut landing, piece);
                 }
             }
+            self.breaks_off(&landing);
             let Landing { from, target, length, immediate, request, left, .. } = landing;
             match request {
                 Some(request) if left > 0 => {
