@@ -341,6 +341,40 @@ marks! {
     /// A machine lost power in this step.
     PowerSealing = "power lost sealing";
     // ---- recovery: rows of its decision table, and what it met
+    /// A copy of a disk came to this row.
+    FoundNoLog = "recovery: D-1, no log";
+    /// A copy of a disk came to this row.
+    FoundSuperblockMissing = "recovery: D-2, no superblock";
+    /// A copy of a disk came to this row.
+    FoundSuperblockDamaged = "recovery: D-3, both copies of the superblock damaged";
+    /// A copy of a disk came to this row.
+    FoundSuperblockForeign = "recovery: D-4, a superblock of two members";
+    /// A copy of a disk came to this row.
+    FoundOtherLog = "recovery: D-5, not the log asked for";
+    /// A copy of a disk came to this row.
+    FoundFolderCopied = "recovery: D-6, a copied folder";
+    /// A copy of a disk came to this row.
+    FoundSegmentMisfit = "recovery: D-7, a segment cut short";
+    /// A copy of a disk came to this row.
+    FoundOlderSegmentMissing = "recovery: D-9, an older segment missing";
+    /// A copy of a disk came to this row.
+    FoundOlderSegmentDamaged = "recovery: D-10, the header of an older segment damaged";
+    /// A copy of a disk came to this row.
+    FoundOlderSegmentForeign = "recovery: D-11, an older segment of another log";
+    /// A copy of a disk came to this row.
+    FoundForeignSegment = "recovery: D-12, a segment of another log";
+    /// A copy of a disk came to this row.
+    FoundLaterVersion = "recovery: D-13, a record of a later version";
+    /// A copy of a disk came to this row.
+    FoundChainBroken = "recovery: D-14, a record where none of its kind may be";
+    /// A copy of a disk came to this row.
+    FoundHistoryGap = "recovery: D-15, a history that does not reach back";
+    /// A copy of a disk came to this row.
+    FoundHistoryLost = "recovery: D-16, no history";
+    /// A copy of a disk came to this row.
+    FoundSegmentLost = "recovery: D-19, a segment lost";
+    /// A copy of a disk came to this row.
+    FoundPastCleanMark = "recovery: D-20, records behind a clean mark";
     /// An opening met a log that nobody has led yet.
     FoundNeverLed = "recovery: D-17, never led";
     /// An opening met a damaged record below what was flushed.
@@ -359,12 +393,18 @@ marks! {
     FoundEndMissed = "recovery: D-26, an end below what was acknowledged";
     /// A lone log went on in its epoch.
     WentOnClosed = "recovery: D-27, a lone log closed";
+    /// A copy of a lone log that was closed and whose chain is not known went on in a new epoch.
+    WentOnClosedUnchained = "recovery: D-28, a lone log closed, its chain not known";
     /// A lone log went on in a new epoch.
     WentOnCrashed = "recovery: D-29, a lone log not closed";
+    /// A copy of a lone log's folder went on in a new epoch.
+    WentOnCopied = "recovery: D-30, a copy of a lone log";
     /// A member's log went on as it was.
     WentOnMemberClosed = "recovery: D-31, a member's log closed";
     /// A member's log went on from its mark.
     WentOnMemberCrashed = "recovery: D-32, a member's log not closed";
+    /// A copy of a member's folder was taken over.
+    WentOnMemberCopied = "recovery: D-33, a copy of a member taken over";
     /// A loss of power took all that was not flushed.
     UnflushedLost = "unflushed: all lost";
     /// A loss of power left all that was not flushed.

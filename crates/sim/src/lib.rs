@@ -4,6 +4,7 @@
 
 pub mod coverage;
 pub mod fabric;
+mod harms;
 mod lone;
 mod minimum;
 mod oracle;

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use windlass::{Epoch, LogId, Lsn, MemberId};
-use windlass_log::{Chain, Handoff, RecordKind, Salt, Tenure};
+use windlass_log::{Chain, Handoff, Holder, Onward, RecordKind, Row, Salt, Tenure};
 use windlass_store::disk::testing::{Survive, TestDisk};
 use windlass_store::testing::install;
 use windlass_store::{Founding, Options, Prepared, Read, Store, Surroundings};
 
 use crate::coverage::Coverage;
+use crate::harms;
 use crate::oracle::{Checked, Violation, hash_of, violated};
 use crate::random::Random;
 use crate::rows;
@@ -51,6 +52,8 @@ pub(crate) fn live(random: &mut Random, coverage: &mut Coverage) -> Checked {
         return failed("creating", &error);
     }
     let mut known = Known { flushed: Lsn(4096), ..Known::default() };
+    // The superblock's file behind a clean end, and where that was.
+    let mut closed: Option<(Vec<u8>, Lsn)> = None;
     for _ in 0..random.range(3, 7) {
         let (store, opened) = match Store::open(disk.clone(), &around(boot), &options()) {
             Ok((store, opened)) => (Arc::new(store), opened),
@@ -75,7 +78,13 @@ pub(crate) fn live(random: &mut Random, coverage: &mut Coverage) -> Checked {
                 return failed("closing", &error);
             }
         }
+        let epoch = store.superblock().history.last().map(|last| last.epoch);
         drop(store);
+        copies_open_by_their_rows(&disk, &around(boot), closed.take().as_ref(), tail, coverage)?;
+        closed = ends_cleanly.then(|| (disk.read_file("superblock"), tail));
+        if ends_cleanly && let Some(epoch) = epoch {
+            goes_on_without_its_chain(&disk, &around(boot), &known, (epoch, tail), coverage)?;
+        }
         disk = if ends_cleanly || random.percent(60) {
             disk.after_kill()
         } else {
@@ -83,6 +92,51 @@ pub(crate) fn live(random: &mut Random, coverage: &mut Coverage) -> Checked {
             disk.after_power_loss(Survive::Seeded(random.number()))
         };
     }
+    Ok(())
+}
+
+/// Copies of a log that has just ended, all of it there: the folder, copied, and the log with the superblock from before what was appended behind a clean end.
+fn copies_open_by_their_rows(
+    disk: &TestDisk,
+    around: &Surroundings,
+    closed: Option<&(Vec<u8>, Lsn)>,
+    tail: Lsn,
+    coverage: &mut Coverage,
+) -> Checked {
+    harms::goes_on(Onward::Copied, disk.copied(), around, &options())?;
+    coverage.add(rows::went_on(Onward::Copied));
+    let Some((superblock, _)) = closed.filter(|(_, clean)| *clean < tail) else { return Ok(()) };
+    let copy = disk.copied_in_place();
+    copy.write_file("superblock", superblock);
+    harms::comes_to(Row::PastCleanMark, Holder::Lone, copy, around, &options())?;
+    coverage.add(rows::found(Row::PastCleanMark));
+    Ok(())
+}
+
+/// A copy of a log that was closed is trimmed, and a record that was released is damaged, in the segment that the next opening begins in: the chain can't be known.
+fn goes_on_without_its_chain(
+    disk: &TestDisk,
+    around: &Surroundings,
+    known: &Known,
+    (epoch, tail): (Epoch, Lsn),
+    coverage: &mut Coverage,
+) -> Checked {
+    let base = (tail.0 - 8) / SEGMENT_BYTES * SEGMENT_BYTES;
+    let of_epoch = known.appended.keys().filter(|(of, lsn)| *of == epoch && lsn.0 >= base);
+    let starts: Vec<Lsn> = of_epoch.map(|(_, lsn)| *lsn).collect();
+    let [released, .., first] = starts[..] else { return Ok(()) };
+    let copy = disk.copied_in_place();
+    let trimmed = Store::open(copy.clone(), around, &options()).map_err(|error| error.to_string());
+    let trimmed = trimmed.and_then(|(store, opened)| {
+        store.trim(first, opened.tail).map_err(|error| error.to_string())?;
+        store.close(opened.tail).map_err(|error| error.to_string())
+    });
+    if let Err(error) = trimmed {
+        return violated("a lone log", format!("trimming a copy: {error}"));
+    }
+    copy.flip(&format!("{base:016x}.segment"), released.0 - base + 24, 1);
+    harms::goes_on(Onward::ClosedUnchained, copy, around, &options())?;
+    coverage.add(rows::went_on(Onward::ClosedUnchained));
     Ok(())
 }
 

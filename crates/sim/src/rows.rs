@@ -1,5 +1,4 @@
-//! Rows of recovery's decision table (DESIGN.md section 6.1) that openings here come to, each a mark of the coverage. What this world does not bring about is
-//! reached elsewhere: by the crash sweep, and all rows from files of a real folder.
+//! Rows of recovery's decision table (DESIGN.md section 6.1) that openings come to, each a mark of the coverage: in place, or where the harm that leads there is done to a copy (`harms`, `lone`, and D-8 in `world::member`).
 
 use windlass_log::{Onward, Row};
 use windlass_store::Opened;
@@ -8,50 +7,52 @@ use crate::coverage::Mark;
 
 /// Marks both rows of a log that was opened.
 pub(crate) fn opened(opened: &Opened, mut mark: impl FnMut(Mark)) {
-    found(opened.verdict.row).into_iter().chain(went_on(opened.onward)).for_each(&mut mark);
+    mark(found(opened.verdict.row));
+    mark(went_on(opened.onward));
 }
 
 /// The mark of what an opening found.
-fn found(row: Row) -> Option<Mark> {
+pub(crate) fn found(row: Row) -> Mark {
     match row {
-        Row::SuperblockOlder => Some(Mark::OlderSuperblock),
-        Row::NeverLed => Some(Mark::FoundNeverLed),
-        Row::RecordDamaged => Some(Mark::FoundRecordDamaged),
-        Row::CleanEnd => Some(Mark::FoundCleanEnd),
-        Row::EndBlank => Some(Mark::FoundEndBlank),
-        Row::EndLeftover => Some(Mark::FoundEndLeftover),
-        Row::TornTail => Some(Mark::FoundTornTail),
-        Row::HoleBehind => Some(Mark::FoundHoleBehind),
-        Row::EndMissed => Some(Mark::FoundEndMissed),
-        // No file is lost, put elsewhere, cut short or of another log or version, and no header of a segment rots.
-        Row::NoLog
-        | Row::SuperblockMissing
-        | Row::SuperblockForeign
-        | Row::OtherLog
-        | Row::FolderCopied
-        | Row::SegmentMisfit
-        | Row::OlderSegmentMissing
-        | Row::OlderSegmentDamaged
-        | Row::OlderSegmentForeign
-        | Row::ForeignSegment
-        | Row::LaterVersion
-        | Row::SegmentLost => None,
-        // One copy of a superblock is damaged at most, and none is put back in place but in copies of a disk.
-        Row::SuperblockDamaged | Row::HistoryGap | Row::HistoryLost | Row::PastCleanMark => None,
-        // Rot strikes a record, and what follows it lies behind damage.
-        Row::ChainBroken => None,
+        Row::NoLog => Mark::FoundNoLog,
+        Row::SuperblockMissing => Mark::FoundSuperblockMissing,
+        Row::SuperblockDamaged => Mark::FoundSuperblockDamaged,
+        Row::SuperblockForeign => Mark::FoundSuperblockForeign,
+        Row::OtherLog => Mark::FoundOtherLog,
+        Row::FolderCopied => Mark::FoundFolderCopied,
+        Row::SegmentMisfit => Mark::FoundSegmentMisfit,
+        Row::SuperblockOlder => Mark::OlderSuperblock,
+        Row::OlderSegmentMissing => Mark::FoundOlderSegmentMissing,
+        Row::OlderSegmentDamaged => Mark::FoundOlderSegmentDamaged,
+        Row::OlderSegmentForeign => Mark::FoundOlderSegmentForeign,
+        Row::ForeignSegment => Mark::FoundForeignSegment,
+        Row::LaterVersion => Mark::FoundLaterVersion,
+        Row::ChainBroken => Mark::FoundChainBroken,
+        Row::HistoryGap => Mark::FoundHistoryGap,
+        Row::HistoryLost => Mark::FoundHistoryLost,
+        Row::NeverLed => Mark::FoundNeverLed,
+        Row::RecordDamaged => Mark::FoundRecordDamaged,
+        Row::SegmentLost => Mark::FoundSegmentLost,
+        Row::PastCleanMark => Mark::FoundPastCleanMark,
+        Row::CleanEnd => Mark::FoundCleanEnd,
+        Row::EndBlank => Mark::FoundEndBlank,
+        Row::EndLeftover => Mark::FoundEndLeftover,
+        Row::TornTail => Mark::FoundTornTail,
+        Row::HoleBehind => Mark::FoundHoleBehind,
+        Row::EndMissed => Mark::FoundEndMissed,
     }
 }
 
 /// The mark of how a log went on.
-fn went_on(onward: Onward) -> Option<Mark> {
+pub(crate) fn went_on(onward: Onward) -> Mark {
     match onward {
-        Onward::Closed => Some(Mark::WentOnClosed),
-        Onward::Crashed => Some(Mark::WentOnCrashed),
-        Onward::MemberClosed => Some(Mark::WentOnMemberClosed),
-        Onward::MemberCrashed => Some(Mark::WentOnMemberCrashed),
-        // A lone log is not trimmed here: its last record tells the chain. No folder is copied.
-        Onward::ClosedUnchained | Onward::Copied | Onward::MemberCopied => None,
+        Onward::Closed => Mark::WentOnClosed,
+        Onward::ClosedUnchained => Mark::WentOnClosedUnchained,
+        Onward::Crashed => Mark::WentOnCrashed,
+        Onward::Copied => Mark::WentOnCopied,
+        Onward::MemberClosed => Mark::WentOnMemberClosed,
+        Onward::MemberCrashed => Mark::WentOnMemberCrashed,
+        Onward::MemberCopied => Mark::WentOnMemberCopied,
     }
 }
 
@@ -62,8 +63,8 @@ mod tests {
     /// A mark says which row it is by the row's label.
     #[test]
     fn a_mark_of_the_recovery_table_names_its_row() {
-        let rows = Row::all().into_iter().filter_map(|row| Some((row.label(), found(row)?)));
-        let onward = Onward::all().into_iter().filter_map(|row| Some((row.label(), went_on(row)?)));
+        let rows = Row::all().into_iter().map(|row| (row.label(), found(row)));
+        let onward = Onward::all().into_iter().map(|row| (row.label(), went_on(row)));
         for (label, mark) in rows.chain(onward) {
             let is_named = mark.name().starts_with(&format!("recovery: {label}, "));
             assert!(is_named || mark == Mark::OlderSuperblock, "{}: {label}", mark.name());

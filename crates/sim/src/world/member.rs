@@ -19,6 +19,7 @@ use super::readers::{Application, Subscriber};
 use super::{What, World};
 use crate::coverage::Mark;
 use crate::fabric::{Device, MS, SimFabric};
+use crate::harms::Whole;
 use crate::oracle::{Floors, Violation};
 use crate::parts::{LANES, Lines, SimClock, SimControl, SimExecutor};
 use crate::random::Random;
@@ -425,7 +426,11 @@ impl World {
         if stirs {
             self.mark(Mark::WrittenBack);
         }
-        let breaks_off = self.is_faulty && self.has(Strike::Kill) && self.random.percent(self.setting.openings_cut);
+        let breaks_off =
+            self.is_faulty && self.has(Strike::Kill) && self.random.percent(self.setting.openings_cut);
+        let stranger = (at + 1) % self.members.len();
+        let harm = self.harms.next();
+        let harm = harm.map(|harm| (harm, self.members[stranger].disk.read_file("superblock")));
         let member = &mut self.members[at];
         if breaks_off {
             let steps = member.disk.steps();
@@ -454,6 +459,14 @@ impl World {
             nonce: self.random.number(),
         };
         let tail = opened.tail;
+        let harmed = match harm {
+            Some((harm, stranger)) if opened.damage.is_empty() && member.rot.is_none() => {
+                let (disk, around) = (&member.disk, member.around());
+                let log = Whole { disk, around, options: options(), superblock: &superblock, tail, stranger };
+                harm.tried(&log, |mark| self.coverage.add(mark))
+            }
+            Some(_) | None => Ok(()),
+        };
         let older = refuses_older(member, &superblock, &opened);
         member.older = Some(member.disk.read_file("superblock"));
         let floors = if member.rot.is_some() { Floors::default() } else { member.floors };
@@ -528,6 +541,7 @@ impl World {
             self.mark(mark);
         }
         self.check(checked);
+        self.check(harmed);
         match older {
             Ok(false) => {}
             Ok(true) => self.mark(Mark::OlderSuperblock),

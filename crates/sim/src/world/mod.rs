@@ -37,6 +37,7 @@ use self::reads::Reads;
 use self::streams::Streams;
 use crate::coverage::{Coverage, Mark};
 use crate::fabric::{FabricFaults, FabricNet, MS};
+use crate::harms::Harms;
 use crate::minimum::Minimum;
 use crate::oracle::{Checked, Oracle, Violation, hash_of};
 use crate::random::Random;
@@ -130,6 +131,7 @@ pub(crate) struct World {
     hands: Hands,
     streams: Streams,
     reads: Reads,
+    harms: Harms,
     pairs: BTreeMap<(u8, u8), Pair>,
     cut: BTreeSet<(u8, u8)>,
     /// There are faults.
@@ -168,6 +170,7 @@ impl World {
             hands: Hands::of(seed),
             streams: Streams::of(seed),
             reads: Reads::of(seed),
+            harms: Harms::of(seed),
             pairs: BTreeMap::new(),
             cut: BTreeSet::new(),
             is_faulty: true,
