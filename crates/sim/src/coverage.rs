@@ -83,7 +83,7 @@ marks! {
     // ---- disk
     /// Flushes and writes took much longer.
     SlowDisk = "disk: slow";
-    /// A flush was to fail once.
+    /// A flush failed once, and the pages were clean.
     FlushFailed = "disk: flush fails once";
     /// An opening met a read error.
     ReadFailed = "disk: read error at opening";
@@ -117,7 +117,7 @@ marks! {
     SectorMisdirected = "disk: synced sector misdirected";
     /// The system wrote dirty pages and names on its own.
     WrittenBack = "disk: pages written in any order";
-    /// A disk was full.
+    /// A full disk refused what needed room.
     DiskFull = "disk: full";
     /// A superblock's copy was damaged.
     SuperblockDamaged = "disk: superblock copy damaged";

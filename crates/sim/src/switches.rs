@@ -32,7 +32,7 @@ const SWITCHES: &[(Mark, &[&str])] = &[
     (Mark::CutOneWay, &["Cut", "CutOff", "Hands"]),
     (Mark::SlowDisk, &["SlowDisk"]),
     (Mark::FlushFailed, &["FlushFails"]),
-    (Mark::ReadFailed, &["ReadFails", "DiskFull", "FlushFails"]),
+    (Mark::ReadFailed, &["ReadFails"]),
     (Mark::ScrubUnread, &["disk.read_failed"]),
     (Mark::DistrustUnread, &["disk.read_failed"]),
     (Mark::TrimUnread, &["disk.read_failed"]),

@@ -212,6 +212,17 @@ impl Member {
         }
     }
 
+    /// What its disk has really done of what goes wrong with one.
+    pub(super) fn happened(&self) -> [(Mark, u64); 4] {
+        let happened = self.disk.happened();
+        [
+            (Mark::ReadShort, happened.reads_short),
+            (Mark::FlushFailed, happened.flushes_failed),
+            (Mark::DiskFull, happened.full),
+            (Mark::WrittenBack, happened.written_back),
+        ]
+    }
+
     /// This member's clock at a time of the world: it runs fast or slow.
     pub(super) fn local(&self, now: u64) -> u64 {
         let skewed = i128::from(now) + i128::from(now) * i128::from(self.drift) / 1_000_000;
@@ -423,9 +434,6 @@ impl World {
         let stirs = self.is_faulty && self.setting.writes_back;
         let stirred_by = stirs.then(|| self.random.number());
         self.members[at].disk.write_back_between(stirred_by);
-        if stirs {
-            self.mark(Mark::WrittenBack);
-        }
         let breaks_off =
             self.is_faulty && self.has(Strike::Kill) && self.random.percent(self.setting.openings_cut);
         let stranger = (at + 1) % self.members.len();
@@ -439,7 +447,11 @@ impl World {
         if std::mem::take(&mut member.read_fails) {
             member.disk.fail(Call::Read, self.random.range(0, 6), Errno::IO);
         }
+        let read_errors = member.disk.happened().reads_failed;
         let opened = Store::open(member.disk.clone(), &member.around(), &options());
+        if member.disk.happened().reads_failed > read_errors {
+            self.coverage.add(Mark::ReadFailed);
+        }
         let (store, opened) = match opened {
             Ok(opened) => opened,
             Err(error) => return self.opening_failed(at, &error.to_string()),
@@ -558,7 +570,9 @@ impl World {
         let member = &self.members[at];
         let was_cut_short = member.disk.stopped();
         let loses_power = was_cut_short && self.random.percent(50) && self.may_lose_memory(at);
-        self.mark(if was_cut_short { Mark::CrashInRecovery } else { Mark::ReadFailed });
+        if was_cut_short {
+            self.mark(Mark::CrashInRecovery);
+        }
         let survive = self.survive();
         let member = &mut self.members[at];
         member.life += 1;
@@ -774,6 +788,7 @@ impl World {
     pub(super) fn empty_disk(&mut self, at: usize) {
         let incarnation = self.random.number() | 1;
         self.forget_checkpoint(at);
+        self.coverage.merge(self.members[at].happened());
         let member = &mut self.members[at];
         member.incarnation = incarnation;
         member.disk = made(member.id, incarnation, &self.setting.founding(member.id));

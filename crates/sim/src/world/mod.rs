@@ -324,7 +324,11 @@ impl World {
     /// What the run has had so far of what every run must have.
     pub(crate) fn minimum(&self) -> Minimum {
         let of_fabric = self.fabric.kinds();
-        let is_met = |mark: &&Mark| self.coverage.count(**mark) > 0 || of_fabric.contains(mark);
+        let of_disks = self.members.iter().flat_map(Member::happened).filter(|(_, count)| *count > 0);
+        let of_disks: BTreeSet<Mark> = of_disks.map(|(mark, _)| mark).collect();
+        let is_met = |mark: &&Mark| {
+            self.coverage.count(**mark) > 0 || of_fabric.contains(mark) || of_disks.contains(mark)
+        };
         let fault_kinds = Mark::ALL.iter().filter(|mark| mark.is_fault()).filter(is_met).count();
         Minimum {
             acknowledged: self.oracle.acknowledged_count,
@@ -414,8 +418,8 @@ impl World {
     pub(crate) fn count_parts(&mut self) {
         let counts = self.fabric.take_counts();
         self.coverage.merge(counts);
-        let reads_short = self.members.iter().map(|member| member.disk.reads_short()).sum();
-        self.coverage.merge([(Mark::ReadShort, reads_short)]);
+        let of_disks: Vec<(Mark, u64)> = self.members.iter().flat_map(Member::happened).collect();
+        self.coverage.merge(of_disks);
     }
 
     /// What the disks hold at the end, and what a loss of power would leave of that, becomes a part of the run's digest.

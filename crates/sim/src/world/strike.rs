@@ -132,7 +132,6 @@ impl World {
             Strike::DiskFull => {
                 let disk = &self.members[at].disk;
                 disk.set_capacity(Some(disk.used_bytes() + self.random.range(0, 100_000)));
-                self.mark(Mark::DiskFull);
                 self.say(format_args!("m{at}'s disk is full"));
                 self.recover_later(at);
             }
@@ -201,7 +200,6 @@ impl World {
         let disk = &self.members[at].disk;
         let call = if self.random.percent(70) { Call::FlushRange } else { Call::Sync };
         disk.fail(call, self.random.range(0, 4), Errno::IO);
-        self.mark(Mark::FlushFailed);
         self.say(format_args!("m{at}'s disk will fail a flush"));
     }
 

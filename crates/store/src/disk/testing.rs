@@ -5,6 +5,7 @@
 //! 512 bytes, and by name. A failed flush behaves like Linux (kind 24): the pages are clean afterwards, and a second flush
 //! succeeds without writing them.
 
+mod happened;
 mod holes;
 mod inner;
 mod inode;
@@ -21,6 +22,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use windlass_log::Memory;
 
+pub use self::happened::Happened;
 use self::inode::Inode;
 use self::meanwhile::Meanwhiles;
 use self::random::Random;
@@ -125,7 +127,7 @@ struct State {
     /// Of 256 `pread`s so many give less than they are asked for.
     reads_cut: u8,
     preads: u64,
-    reads_short: u64,
+    happened: Happened,
     /// Sectors of files that the medium does not give.
     spoilt: BTreeSet<(u64, u64)>,
     failing: Option<rot::Failing>,
@@ -202,7 +204,7 @@ impl TestDisk {
                 given_away: None,
                 reads_cut: 0,
                 preads: 0,
-                reads_short: 0,
+                happened: Happened::default(),
                 spoilt: BTreeSet::new(),
                 failing: None,
             })),
@@ -249,12 +251,6 @@ impl TestDisk {
     /// From here on so many of 256 `pread`s, spread evenly, give fewer bytes than they are asked for, and than there are.
     pub fn cut_reads(&self, of_256: u8) {
         self.state().reads_cut = of_256;
-    }
-
-    /// How many did so.
-    #[must_use]
-    pub fn reads_short(&self) -> u64 {
-        self.state().reads_short
     }
 
     /// Nothing that [`TestDisk::fail`] asked for and that has not happened yet happens any more.
@@ -324,7 +320,9 @@ impl TestDisk {
             let bytes = state.inodes[&number].after_power_loss(&mut random);
             inodes.insert(number, Inode::durable(bytes));
         }
-        (TestDisk::with(names, inodes, state.inode_next), random.asked())
+        let disk = TestDisk::with(names, inodes, state.inode_next);
+        disk.state().happened = state.happened;
+        (disk, random.asked())
     }
 
     /// The folder copied file by file, as `cp -a` does: new inodes, same bytes, no lock.
@@ -421,7 +419,10 @@ impl State {
         match (self.stop_at, fault) {
             (Some(stop), _) if now == stop && step => Err(Failure::Stopping),
             (Some(stop), _) if now > stop => Err(Failure::Stopped),
-            (_, Some(errno)) => Err(Failure::Fault(errno)),
+            (_, Some(errno)) => {
+                self.happened.reads_failed += u64::from(call == Call::Read);
+                Err(Failure::Fault(errno))
+            }
             (_, None) => Ok(()),
         }
     }
@@ -438,7 +439,7 @@ impl State {
             self.preads += 1;
             let drawn = self.preads.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
             if drawn & 0xff < u64::from(self.reads_cut) {
-                self.reads_short += 1;
+                self.happened.reads_short += 1;
                 if drawn & 0x300 == 0 {
                     return Err(Errno::INTR);
                 }
@@ -463,6 +464,7 @@ impl State {
         }
         let more = len.next_multiple_of(PAGE) - now.next_multiple_of(PAGE);
         if self.capacity_bytes.is_some_and(|capacity| self.used_bytes() + more > capacity) {
+            self.happened.full += 1;
             return Err(Errno::NOSPC);
         }
         let inode = self.inodes.get_mut(&number).expect("an open file has an inode");
@@ -658,6 +660,7 @@ impl TestFile {
             }
             Some(Failure::Fault(errno)) => {
                 inode.fail_flush(range);
+                state.happened.flushes_failed += 1;
                 Err(errno)
             }
             Some(failure @ (Failure::Stopping | Failure::Stopped)) => Err(failure.errno()),

@@ -133,3 +133,32 @@ fn kind_7_and_37_a_pipe_in_place_of_a_file_is_an_error_and_never_a_wait() {
     let answer = answer.recv_timeout(std::time::Duration::from_secs(20));
     assert_eq!(answer.expect("nobody writes into the pipe, and nobody waits for it"), Err(Errno::SPIPE));
 }
+
+#[test]
+fn what_happened_to_a_disk_is_what_it_answered_and_not_what_was_armed() {
+    let disk = TestDisk::new();
+    let file = disk.create("a").unwrap();
+    file.allocate(8192).unwrap();
+    let none = disk.happened();
+    // Armed, and gone with the process before anybody asked.
+    disk.fail(Call::Sync, 0, Errno::IO);
+    disk.fail(Call::Read, 0, Errno::IO);
+    disk.set_capacity(Some(0));
+    disk.write_back_between(Some(1));
+    assert_eq!(disk.after_kill().happened(), none);
+    assert_eq!((file.sync(), file.read_at(&mut [0; 8], 0)), (Ok(()), Ok(8)));
+    assert_eq!(disk.happened().flushes_failed + disk.happened().reads_failed, 0);
+    disk.fail(Call::Sync, 0, Errno::IO);
+    disk.fail(Call::Read, 0, Errno::IO);
+    assert_eq!((file.sync(), file.read_at(&mut [0; 8], 0)), (Err(Errno::IO), Err(Errno::IO)));
+    assert_eq!(file.allocate(16_384), Err(Errno::NOSPC));
+    disk.set_capacity(None);
+    for at in 0..64 {
+        file.write_at(&[1 + at; 8], 0).unwrap();
+    }
+    let happened = disk.happened();
+    assert_eq!((happened.flushes_failed, happened.reads_failed, happened.full), (1, 1, 1));
+    assert!(happened.written_back > 0, "{happened:?}");
+    assert_eq!(disk.after_power_loss(Survive::Nothing).happened(), happened, "it is the same disk");
+    assert_eq!(disk.copied_in_place().happened(), none, "another disk");
+}

@@ -28,6 +28,7 @@ impl TestFile {
         state.call(Call::Allocate).map_err(|failure| failure.errno())?;
         let holes = state.inodes[&self.number].hole_bytes;
         if state.capacity_bytes.is_some_and(|capacity| state.used_bytes() + holes > capacity) {
+            state.happened.full += 1;
             return Err(Errno::NOSPC);
         }
         state.inodes.get_mut(&self.number).expect("an open file has an inode").hole_bytes = 0;

@@ -51,9 +51,10 @@ impl State {
         }
         while !self.unsynced_names.is_empty() && random.keeps() {
             apply(&mut self.durable_names, &self.unsynced_names.remove(0));
+            self.happened.written_back += 1;
         }
         for inode in self.inodes.values_mut() {
-            inode.write_back(&mut random);
+            self.happened.written_back += inode.write_back(&mut random);
         }
     }
 
@@ -81,7 +82,9 @@ impl State {
 }
 
 impl Inode {
-    fn write_back(&mut self, random: &mut Random) {
+    /// How many pages were written.
+    fn write_back(&mut self, random: &mut Random) -> u64 {
+        let mut written = 0;
         if self.durable.len() < index(self.live_len) && random.keeps() {
             self.durable.resize(index(self.live_len), 0);
         }
@@ -94,7 +97,9 @@ impl Inode {
                 self.durable[start..end] != bytes[..end - start] && !self.stuck.contains_key(&page);
             if is_dirty && random.keeps() {
                 self.durable[start..end].copy_from_slice(&bytes[..end - start]);
+                written += 1;
             }
         }
+        written
     }
 }
