@@ -431,7 +431,9 @@ impl Mark {
                 | Mark::FailedNotDone
                 | Mark::FirstPageRead
                 | Mark::ImmediateGarbled
+                | Mark::KeysWrapped
                 | Mark::LandedInPart
+                | Mark::OlderSuperblock
                 | Mark::WindowUsedUp
         );
         self < Mark::AcknowledgedHere && !is_none
