@@ -131,8 +131,7 @@ mod tests {
     /// Faults that come about without a switch of their own: who has stopped is killed and started again, with power or without.
     const UNSWITCHED: &[Mark] = &[Mark::Killed, Mark::PowerLost];
     /// What has a switch and counts for no kind of fault: a way that others strike in.
-    const WAYS: &[Mark] =
-        &[Mark::KeysWrapped, Mark::WindowUsedUp, Mark::KilledInWork, Mark::KilledInUpdate];
+    const WAYS: &[Mark] = &[Mark::KeysWrapped, Mark::WindowUsedUp, Mark::KilledInWork, Mark::KilledInUpdate];
 
     #[test]
     fn each_fault_has_a_switch_or_is_named_as_one_without() {

@@ -630,11 +630,13 @@ impl World {
         (member.log, member.application, member.subscriber) = (None, None, None);
         member.has_whole_superblock = true;
         let mut was_at_work = false;
+        let mut under_way = Vec::new();
         if let Some(mut driver) = member.driver.take() {
             let superblock = driver.store().superblock();
             member.provable = (superblock.trimmed, superblock.persisted);
             member.sure_of = committed_configuration(&superblock).unwrap_or(0);
             let executor = driver.executor_mut();
+            under_way = (0..LANES.len()).filter_map(|lane| executor.next(lane)).collect();
             member.has_whole_superblock = !executor.is_busy(1);
             if work < self.setting.work_cut {
                 // The disk was in the middle of something.
@@ -671,6 +673,9 @@ impl World {
             self.mark(if is_in_update { Mark::KilledInUpdate } else { Mark::KilledInWork });
         }
         self.mark(phase.mark(has_power));
+        for mark in under_way.into_iter().filter_map(|work| phase.mark_with(work)) {
+            self.mark(mark);
+        }
         self.say(format_args!("m{at} dies, {phase:?}{}", if has_power { "" } else { ", without power" }));
         self.left(at);
         self.leaves_in_writing(at);

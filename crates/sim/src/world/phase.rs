@@ -77,6 +77,23 @@ impl Phase {
         }
     }
 
+    /// What counts that a member died in it while this disk work, by its name, was the next of its lane.
+    pub(super) fn mark_with(self, work: &str) -> Option<Mark> {
+        Some(match (self, work) {
+            (Phase::Fencing, "save") => Mark::FencingSave,
+            (Phase::Fencing, "cut") => Mark::FencingCut,
+            (Phase::Fetching, "save") => Mark::FetchingSave,
+            (Phase::Fetching, "flush") => Mark::FetchingFlush,
+            (Phase::Promising, "save") => Mark::PromisingSave,
+            (Phase::Promising, "flush") => Mark::PromisingFlush,
+            (Phase::Adopting, "save") => Mark::AdoptingSave,
+            (Phase::Adopting, "cut") => Mark::AdoptingCut,
+            (Phase::Adopting, "flush") => Mark::AdoptingFlush,
+            (Phase::Starting, "flush") => Mark::StartingFlush,
+            _ => return None,
+        })
+    }
+
     pub(super) fn is_of_a_primary(self) -> bool {
         matches!(self, Phase::Starting | Phase::Leading | Phase::Sealing)
     }
