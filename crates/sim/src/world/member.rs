@@ -16,6 +16,7 @@ use windlass_store::{Configure, Founding, Opened, Options, Store, Surroundings};
 
 use super::phase::Phase;
 use super::readers::{Application, Subscriber};
+use super::rotten::Rotten;
 use super::{What, World};
 use crate::coverage::Mark;
 use crate::fabric::{Device, MS, SimFabric};
@@ -106,47 +107,6 @@ pub(super) struct Member {
     pub(super) incarnation: u64,
     offset_ns: u64,
     drift: i64,
-}
-
-/// A sector of a member's medium that is not what it was.
-struct Rotten {
-    name: String,
-    start: u64,
-    was: Vec<u8>,
-    is: Vec<u8>,
-}
-
-impl Rotten {
-    /// Bytes of a file as they are and, if they may be rotten, as they were.
-    fn versions(&self, name: &str, start: u64, bytes: Vec<u8>) -> Vec<Vec<u8>> {
-        let mut undone = bytes.clone();
-        self.undo(name, start, &mut undone);
-        let mut versions = vec![bytes, undone];
-        versions.dedup();
-        versions
-    }
-
-    /// Puts what was there back into bytes of a file, if they still hold what it has become.
-    fn undo(&self, name: &str, start: u64, bytes: &mut [u8]) {
-        self.replace(name, start, bytes, (&self.is, &self.was));
-    }
-
-    /// Puts what it has become into bytes of a file that hold what was there.
-    fn redo(&self, name: &str, start: u64, bytes: &mut [u8]) {
-        self.replace(name, start, bytes, (&self.was, &self.is));
-    }
-
-    fn replace(&self, name: &str, start: u64, bytes: &mut [u8], (from, to): (&[u8], &[u8])) {
-        let pairs = from.iter().zip(to).zip(self.start..);
-        let inside =
-            pairs.filter_map(|(pair, at)| Some((pair, usize::try_from(at.checked_sub(start)?).ok()?)));
-        let inside: Vec<_> = inside.filter(|(_, at)| *at < bytes.len()).collect();
-        if name == self.name && inside.iter().all(|((from, _), at)| bytes[*at] == **from) {
-            for ((_, to), at) in inside {
-                bytes[at] = *to;
-            }
-        }
-    }
 }
 
 fn options() -> Options {

@@ -3,7 +3,7 @@
 //! Everything happens in the order of time and, at one time, in the order in which it was planned; every choice comes from one generator. So a seed is a
 //! run, byte for byte, as long as the code is the same.
 //!
-//! * [`member`]: a member's lives: opening, dying, the medium under it; * [`step`]: one turn of a driver, and what comes of it;
+//! * [`member`]: a member's lives: opening, dying, the medium under it; * [`rotten`]: what has rotted there; * [`step`]: one turn of a driver, and what comes of it;
 //! * [`reads`]: read errors of members that run; * [`members`]: the group that changes; * [`hands`]: an operator who promotes, hands over and gives words; * [`streams`]: checkpoints in pieces; * [`control`]: the control connections; * [`clients`]: appenders, trimmers; [`readers`]: readers and subscriptions; * [`strike`]: the faults;
 //! * [`phase`]: where in a takeover a member stands.
 
@@ -15,6 +15,7 @@ mod members;
 mod phase;
 mod readers;
 mod reads;
+mod rotten;
 mod step;
 mod streams;
 mod strike;
