@@ -76,11 +76,9 @@ pub struct Stops {
 }
 
 impl Stops {
-    /// Where to stop a recovery of so many steps: everywhere, or at what was drawn and wherever none was stopped yet.
-    fn places(&mut self, steps: u64, drawn: Option<u64>) -> Vec<u64> {
-        self.longest = self.longest.max(steps);
-        let is_new = |at: u64| !self.from_first.contains(&at) || !self.from_last.contains(&(steps - 1 - at));
-        (0..steps).filter(|at| drawn.is_none_or(|drawn| drawn == *at) || is_new(*at)).collect()
+    /// Whether none was stopped there yet.
+    fn is_new(&self, at: u64, steps: u64) -> bool {
+        !self.from_first.contains(&at) || !self.from_last.contains(&(steps - 1 - at))
     }
 
     fn add(&mut self, at: u64, steps: u64) {
@@ -365,7 +363,8 @@ impl Sweep<'_> {
         self.crash_recovery(round, step, kind, &before, oracle, random);
     }
 
-    /// Recovery is crashed too: at each of its steps where that is the round's matter, elsewhere at one by chance and at those that none of the kind was stopped at before.
+    /// Recovery is crashed too: at each of its steps where that is the round's matter, elsewhere at one by chance and, in a whole sweep, at those that none of the kind was stopped at before. What survives is the same for each step, wherever else it is stopped,
+    /// so that a replay meets it again.
     fn crash_recovery(
         &mut self,
         round: u64,
@@ -381,10 +380,15 @@ impl Sweep<'_> {
         });
         let Some(undisturbed) = undisturbed else { return };
         let steps = undisturbed.steps;
-        let stops = self.report.stops.entry((self.workload, kind)).or_default();
+        let seed = random.next();
+        let drawn = Random::new(seed).below(steps);
         let every = round == 1 && matches!(kind, Kind::Reordered | Kind::Killed);
-        let places = stops.places(steps, if every { None } else { Some(random.below(steps)) });
+        let stops = self.report.stops.entry((self.workload, kind)).or_default();
+        stops.longest = stops.longest.max(steps);
+        let is_place = |at: &u64| every || *at == drawn || self.plan.whole && stops.is_new(*at, steps);
+        let places: Vec<u64> = (0..steps).filter(is_place).collect();
         for at in places {
+            let mut random = Random::new(mix(&[seed, at]));
             let survive = match random.below(4) {
                 0 => Some(Survive::Nothing),
                 1 => Some(Survive::By { unit: Unit::Sector, seed: random.next() }),
