@@ -16,5 +16,5 @@ mod sweep;
 
 pub use check::Opens;
 pub use life::Workload;
-pub use sweep::{Count, Kind, Plan, Report, Stops, Wrong, replay, sweep};
+pub use sweep::{Count, Kind, Plan, Report, Stops, Wrong, replay, sample, sweep};
 pub use windlass_store::disk::testing::Lie;

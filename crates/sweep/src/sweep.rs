@@ -222,6 +222,25 @@ pub fn replay(workload: Workload, plan: &Plan, round: u64, step: u64) -> Report 
     sweep.report
 }
 
+/// Round 0 at so many of the workload's steps, evenly from the first to the last.
+///
+/// # Panics
+///
+/// If there are fewer than two, or the workload has fewer steps.
+#[must_use]
+pub fn sample(workload: Workload, plan: &Plan, points: u64) -> Report {
+    let mut sweep = Sweep { workload, plan, report: Report::default(), left: u64::MAX, goes_on: true };
+    let first = first_step(workload, variation(plan, 0));
+    let last = sweep.live(0, u64::MAX, None).0.steps() - 1;
+    assert!((2..=last - first + 1).contains(&points), "{points} of the steps {first} to {last}");
+    for point in 0..points {
+        let step = first + point * (last - first) / (points - 1);
+        assert!(sweep.crash(0, step), "the life goes on to step {last}, and has no step {step}");
+    }
+    sweep.report.steps.insert(workload, points);
+    sweep.report
+}
+
 /// The first two rounds are about the same life.
 fn variation(plan: &Plan, round: u64) -> u64 {
     mix(&[plan.seed, round.saturating_sub(1)])
