@@ -21,6 +21,8 @@
 //! 5. Once the seal bit is set the tail never moves again.
 
 use alloc::boxed::Box;
+use core::marker::PhantomData;
+use core::ptr::NonNull;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::bytes::{index, length};
@@ -119,12 +121,20 @@ pub(crate) struct Claimed<'w> {
 /// drain for ever: the holder sees to that.
 #[derive(Debug)]
 pub(crate) struct Claim<'w> {
-    memory: &'w Memory,
+    /// The handle in the ring. No reference: from the publish word's store on the handle may go while the function that stored it still has the
+    /// claim, and a reference that is an argument, or in one, says that it does not.
+    memory: NonNull<Memory>,
     offset: u64,
     start: Lsn,
     bytes: u64,
     end: Lsn,
+    window: PhantomData<&'w Window>,
 }
+
+// SAFETY: the pointer stands for `&'w Memory`, and `Memory` is `Sync`.
+unsafe impl Send for Claim<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Claim<'_> {}
 
 /// Where a record of some length goes when the tail is at some place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -281,8 +291,8 @@ impl Window {
     /// The claim of `bytes` bytes at `start`, which the caller's CAS has just taken or which the drain owns.
     #[inline]
     fn given(&self, start: Lsn, bytes: u64, end: Lsn) -> Claim<'_> {
-        let memory = self.memory_at(start);
-        Claim { memory, offset: start.0 & self.offset_mask, start, bytes, end }
+        let memory = NonNull::from(self.memory_at(start));
+        Claim { memory, offset: start.0 & self.offset_mask, start, bytes, end, window: PhantomData }
     }
 
     /// The memory of the segment of `lsn`, which lies in `[drained, tail)` and stays there while the result is used.
@@ -428,6 +438,13 @@ impl Window {
 
 impl Claim<'_> {
     #[inline]
+    fn memory(&self) -> &Memory {
+        // SAFETY: the claim's bytes lie in `[drained, tail)` until its publish word is stored, which is the last thing that a claim does; by invariant 3
+        // nobody writes the slot until then, and the window outlives the claim.
+        unsafe { self.memory.as_ref() }
+    }
+
+    #[inline]
     pub(crate) fn start(&self) -> Lsn {
         self.start
     }
@@ -455,26 +472,26 @@ impl Claim<'_> {
     /// Copies `source` to byte `at` of the record, counted from its header's start.
     #[inline]
     pub(crate) fn write(&self, at: u64, source: &[u8]) {
-        self.memory.copy_in(self.inside(at, length(source.len())), source);
+        self.memory().copy_in(self.inside(at, length(source.len())), source);
     }
 
     /// Copies from byte `at` of the record.
     #[inline]
     pub(crate) fn read(&self, at: u64, into: &mut [u8]) {
-        self.memory.copy_out(self.inside(at, length(into.len())), into);
+        self.memory().copy_out(self.inside(at, length(into.len())), into);
     }
 
     /// Sets `bytes` bytes from byte `at` of the record to zero.
     #[inline]
     pub(crate) fn zero(&self, at: u64, bytes: u64) {
-        self.memory.zero(self.inside(at, bytes), bytes);
+        self.memory().zero(self.inside(at, bytes), bytes);
     }
 
     /// Writes the header and, last and with release ordering, its publish word: whoever loads that word with acquire ordering
     /// sees the whole record. The claim ends.
     #[inline]
     pub(crate) fn publish(self, [word, rest @ ..]: [u64; WORDS]) {
-        self.memory.copy_in(self.offset + 8, &rest_bytes(rest));
+        self.memory().copy_in(self.offset + 8, &rest_bytes(rest));
         self.store(word);
     }
 
@@ -492,7 +509,7 @@ impl Claim<'_> {
             "a payload of {} bytes for a record of another length",
             payload.len()
         );
-        self.memory.copy_record_in(self.offset, &rest_bytes(rest), payload);
+        self.memory().copy_record_in(self.offset, &rest_bytes(rest), payload);
         self.store(word);
     }
 
@@ -502,11 +519,11 @@ impl Claim<'_> {
         // that the handle is an argument of may last beyond the store. The atomic alone may go under a reference to it.
         #[cfg(not(loom))]
         {
-            let place = self.memory.word(self.offset);
+            let place = self.memory().word(self.offset);
             place.store(word.to_le(), Release);
         }
         #[cfg(loom)]
-        self.memory.store_u64(self.offset, word, Release);
+        self.memory().store_u64(self.offset, word, Release);
     }
 }
 
