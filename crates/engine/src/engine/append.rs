@@ -111,6 +111,7 @@ impl Engine {
                 let wanted = tenure.wanted;
                 let Some(peer) = tenure.peers.get_mut(&member) else { break };
                 let range = LsnRange::new(peer.posted(), end);
+                assert!(end <= core.log.tail, "I-1: a batch up to {end}, beyond the tail {}", core.log.tail);
                 let sequence = peer.post(range, slots);
                 if !range.is_empty() {
                     peer.moved_at = core.now;
