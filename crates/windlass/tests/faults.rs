@@ -75,7 +75,9 @@ fn after_a_failed_flush_nothing_is_acknowledged_until_the_log_is_opened_again_ki
     assert!(matches!(std::future::Future::poll(future.as_mut(), &mut cx), std::task::Poll::Ready(Err(_))));
     drop(future);
     assert!(matches!(log.append(b"more"), Err(AppendError::Failed(Failure::Flush { .. }))));
+    assert_eq!(log.metrics().trim_failures, 0);
     assert!(matches!(log.trim(safe.end), Err(TrimError::Failed(_))));
+    assert_eq!(log.metrics().trim_failures, 1, "kind 47");
     assert!(matches!(log.truncate(safe.end), Err(TruncateError::Failed(_))));
     let _still = log.commit_blocking(safe.end, Level::Local).expect("what was flushed stays flushed");
     let epoch = log.info().epoch;
