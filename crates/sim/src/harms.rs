@@ -10,7 +10,7 @@ use windlass_store::disk::testing::TestDisk;
 use windlass_store::{CopiedFolder, Options, Store, Surroundings};
 
 use crate::coverage::Mark;
-use crate::oracle::{Checked, Violation};
+use crate::oracle::{Checked, Invariant, Violation};
 use crate::random::Random;
 use crate::rows;
 use crate::setting::SEGMENT_BYTES;
@@ -305,7 +305,7 @@ pub(crate) fn goes_on(onward: Onward, disk: TestDisk, around: &Surroundings, opt
 }
 
 fn wrong(what: String) -> Violation {
-    Violation { invariant: "recovery's decision table", what }
+    Violation { invariant: Invariant::DecisionTable, what }
 }
 
 #[cfg(test)]

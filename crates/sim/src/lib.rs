@@ -20,5 +20,5 @@ mod trace;
 mod world;
 
 pub use minimum::Minimum;
-pub use oracle::Violation;
+pub use oracle::{Invariant, Violation};
 pub use run::{Report, run, run_with};

@@ -12,7 +12,7 @@ use windlass_store::{Founding, Options, Prepared, Read, Store, Surroundings};
 
 use crate::coverage::Coverage;
 use crate::harms;
-use crate::oracle::{Checked, Violation, hash_of, violated};
+use crate::oracle::{Checked, Invariant, Violation, hash_of, violated};
 use crate::random::Random;
 use crate::rows;
 
@@ -47,7 +47,7 @@ pub(crate) fn live(random: &mut Random, coverage: &mut Coverage) -> Checked {
     let around = |boot: u8| Surroundings { boot_id: [boot; 16], incarnation: 7 };
     let mut disk = TestDisk::new();
     let failed =
-        |what: &str, error: &dyn std::fmt::Display| violated("a lone log", format!("{what}: {error}"));
+        |what: &str, error: &dyn std::fmt::Display| violated(Invariant::LoneLog, format!("{what}: {error}"));
     if let Err(error) = Store::create(disk.clone(), &founding, &around(boot), &options()) {
         return failed("creating", &error);
     }
@@ -62,7 +62,7 @@ pub(crate) fn live(random: &mut Random, coverage: &mut Coverage) -> Checked {
         rows::opened(&opened, |mark| coverage.add(mark));
         if opened.tail < known.flushed {
             return violated(
-                "a lone log",
+                Invariant::LoneLog,
                 format!("opens up to {}, flushed was {}", opened.tail, known.flushed),
             );
         }
@@ -132,7 +132,7 @@ fn goes_on_without_its_chain(
         store.close(opened.tail).map_err(|error| error.to_string())
     });
     if let Err(error) = trimmed {
-        return violated("a lone log", format!("trimming a copy: {error}"));
+        return violated(Invariant::LoneLog, format!("trimming a copy: {error}"));
     }
     copy.flip(&format!("{base:016x}.segment"), released.0 - base + 24, 1);
     harms::goes_on(Onward::ClosedUnchained, copy, around, &options())?;
@@ -152,11 +152,14 @@ fn read_all(store: &Arc<Store<TestDisk>>, tail: Lsn, known: &Known) -> Checked {
                 let key = (record.header.epoch, record.header.lsn);
                 let found = hash_of(record.payload.unwrap_or_default());
                 if known.appended.get(&key) != Some(&found) {
-                    return violated("a lone log", format!("other content at {} of {:?}", key.1, key.0));
+                    return violated(
+                        Invariant::LoneLog,
+                        format!("other content at {} of {:?}", key.1, key.0),
+                    );
                 }
             }
             Ok(Read::AtEnd { .. }) => return Ok(()),
-            Err(error) => return violated("a lone log", format!("it can't be read: {error}")),
+            Err(error) => return violated(Invariant::LoneLog, format!("it can't be read: {error}")),
         }
     }
 }
@@ -167,7 +170,7 @@ fn append_some(
     known: &mut Known,
     random: &mut Random,
 ) -> Result<Lsn, Violation> {
-    let wrong = |what: String| Violation { invariant: "a lone log", what };
+    let wrong = |what: String| Violation { invariant: Invariant::LoneLog, what };
     while !matches!(store.prepare_step(opened.tail), Ok(Prepared::Idle) | Err(_)) {}
     let superblock = store.superblock();
     let Some(last) = superblock.history.last() else { return Err(wrong("it has no epoch".to_owned())) };

@@ -263,13 +263,13 @@ fn f64_of(count: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use windlass_sim::Violation;
+    use windlass_sim::{Invariant, Violation};
 
     /// What a seed says is there, its end alone, and how it failed; of three seeds at most.
     #[test]
     fn the_first_seeds_that_fail_are_run_again_and_show_how_they_came_to_their_end() {
         let failing = |seed: u64| {
-            let violation = Violation { invariant: "forced", what: format!("by {seed}") };
+            let violation = Violation { invariant: Invariant::Liveness, what: format!("by {seed}") };
             Report { violation: Some(violation), ..run(seed, true) }
         };
         let lines = traces(&[5, 2, 4, 3].into(), failing);
@@ -277,7 +277,7 @@ mod tests {
         let said = |seed| {
             [
                 format!("---- seed {seed}, run again, at its end:"),
-                format!("---- seed {seed}: forced: by {seed}"),
+                format!("---- seed {seed}: liveness (9.7): by {seed}"),
             ]
         };
         assert_eq!(of_seeds, [2, 3, 4].map(said).as_flattened().iter().collect::<Vec<_>>());

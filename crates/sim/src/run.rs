@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::coverage::Coverage;
 use crate::fabric::MS;
 use crate::minimum::{self, Minimum};
-use crate::oracle::Violation;
+use crate::oracle::{Invariant, Violation};
 use crate::setting::Setting;
 use crate::world::World;
 
@@ -67,7 +67,7 @@ pub fn run_with(seed: u64, setting: Setting, keeps_lines: bool) -> Report {
             .cloned()
             .or_else(|| cause.downcast_ref::<&str>().map(|text| (*text).to_owned()))
             .unwrap_or_else(|| "a panic without words".to_owned());
-        world.violation.get_or_insert(Violation { invariant: "nothing panics", what });
+        world.violation.get_or_insert(Violation { invariant: Invariant::NoPanic, what });
     }
     let minimum = world.minimum();
     world.count_parts();

@@ -3,20 +3,21 @@
 use windlass::{Epoch, Lsn};
 
 use super::order::Fate;
-use super::{Checked, Content, Oracle, violated};
-
-const NAME: &str = "nothing acknowledged is lost";
+use super::{Checked, Content, Invariant, Oracle, violated};
 
 impl Oracle {
     /// A commit succeeded at `Replicated` or `Durable`.
     pub(crate) fn acknowledge(&mut self, epoch: Epoch, start: Lsn, is_durable: bool) -> Checked {
         let Some(append) = self.fate(epoch, start) else {
-            return violated(NAME, format!("{start} of {epoch:?} was acknowledged and never appended"));
+            return violated(
+                Invariant::NothingLost,
+                format!("{start} of {epoch:?} was acknowledged and never appended"),
+            );
         };
         if append.fate != Fate::Open {
             let fate = append.fate;
             return violated(
-                NAME,
+                Invariant::NothingLost,
                 format!("{start} of {epoch:?} is acknowledged after it was told to be {fate:?}"),
             );
         }
@@ -31,7 +32,7 @@ impl Oracle {
         match self.committed.get(&start) {
             Some(committed) if *committed != content => {
                 return violated(
-                    NAME,
+                    Invariant::NothingLost,
                     format!("{content:?} at {start} is acknowledged, committed there is {committed:?}"),
                 );
             }
@@ -54,7 +55,10 @@ impl Oracle {
                 self.acknowledged_count += 1;
                 Ok(())
             }
-            None => violated(NAME, format!("{start} of {epoch:?} was acknowledged and never appended")),
+            None => violated(
+                Invariant::NothingLost,
+                format!("{start} of {epoch:?} was acknowledged and never appended"),
+            ),
         }
     }
 
@@ -77,7 +81,7 @@ impl Oracle {
         for (start, content, of) in acknowledged.chain(committed) {
             if *of < epoch && found(*start).as_ref() != Some(content) {
                 return violated(
-                    NAME,
+                    Invariant::NothingLost,
                     format!(
                         "member {member} leads or follows {epoch:?} without {content:?} at {start}: it has {:?}",
                         found(*start)
@@ -94,7 +98,7 @@ impl Oracle {
             if self.committed.get(start) != Some(content) {
                 let found = self.committed.get(start);
                 return violated(
-                    NAME,
+                    Invariant::NothingLost,
                     format!("{content:?} at {start} was acknowledged, committed is {found:?}"),
                 );
             }

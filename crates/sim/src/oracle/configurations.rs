@@ -7,9 +7,7 @@ use std::collections::BTreeMap;
 use windlass::Lsn;
 use windlass::engine::{Change, Configuration, Standing};
 
-use super::{Checked, Oracle, violated};
-
-const NAME: &str = "configurations";
+use super::{Checked, Invariant, Oracle, violated};
 
 /// What was seen of them.
 #[derive(Debug, Default)]
@@ -50,20 +48,21 @@ impl Oracle {
     pub(crate) fn configuration_known(&mut self, member: u8, configuration: &Configuration) -> Checked {
         let number = configuration.number();
         if let Err(error) = configuration.quorums().check(configuration.voters().count()) {
-            return violated(NAME, format!("configuration {number}: {error}"));
+            return violated(Invariant::Configurations, format!("configuration {number}: {error}"));
         }
         let known = self.configurations.known.entry(number).or_insert_with(|| configuration.clone());
         if known != configuration {
             return violated(
-                NAME,
+                Invariant::Configurations,
                 format!("member {member} calls {configuration:?} committed, others {known:?}"),
             );
         }
         let before = number.checked_sub(1).and_then(|number| self.configurations.known.get(&number));
         match before {
-            Some(before) if !follows(before, configuration) => {
-                violated(NAME, format!("{configuration:?} is more than one change away from {before:?}"))
-            }
+            Some(before) if !follows(before, configuration) => violated(
+                Invariant::Configurations,
+                format!("{configuration:?} is more than one change away from {before:?}"),
+            ),
             Some(_) | None => Ok(()),
         }
     }
@@ -72,14 +71,19 @@ impl Oracle {
     pub(crate) fn configuration_published(&mut self, member: u8, start: Lsn, payload: &[u8]) -> Checked {
         let configuration = match Configuration::decode(payload) {
             Ok(configuration) => configuration,
-            Err(error) => return violated(NAME, format!("the record at {start} can't be read: {error}")),
+            Err(error) => {
+                return violated(
+                    Invariant::Configurations,
+                    format!("the record at {start} can't be read: {error}"),
+                );
+            }
         };
         let number = configuration.number();
         if let Some((at, last)) = self.configurations.last
             && (last >= number) == (at < start)
         {
             return violated(
-                NAME,
+                Invariant::Configurations,
                 format!("configuration {number} is committed at {start}, and {last} at {at}"),
             );
         }

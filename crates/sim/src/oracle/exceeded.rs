@@ -2,7 +2,7 @@
 //! begins), no reader is shown anything else, and somebody refuses, finds damage or can't choose.
 
 use super::liveness::is_whole_by;
-use super::violated;
+use super::{Invariant, violated};
 use crate::fabric::MS;
 use crate::setting::Excess;
 use crate::world::World;
@@ -39,7 +39,7 @@ pub(crate) fn is_told(world: &mut World, excess: Excess) -> bool {
     }
     if world.violation.is_none() && world.said() == said {
         let what = format!("{excess:?}, and {} ms later nobody says so: {}", SAID_WITHIN / MS, world.told());
-        world.note(violated("never silently wrong", what));
+        world.note(violated(Invariant::Told, what));
         return true;
     }
     // What comes of it: whoever leads has all of it, and whoever reads finds it or an error.
@@ -91,7 +91,7 @@ pub(crate) fn goes_on(world: &mut World, excess: Excess) {
     if world.violation.is_none() && world.now >= until {
         let what =
             format!("{excess:?}, and {} ms later nothing is acknowledged: {}", GOES_ON / MS, world.told());
-        return world.note(violated(super::words::NAME, what));
+        return world.note(violated(Invariant::Word, what));
     }
     if world.violation.is_none() {
         world.is_led_again();
@@ -119,7 +119,7 @@ pub(crate) fn goes_on(world: &mut World, excess: Excess) {
             GOES_ON / MS,
             world.told()
         );
-        return world.note(violated(super::words::NAME, what));
+        return world.note(violated(Invariant::Word, what));
     }
     if world.violation.is_none() {
         world.finish();
@@ -147,7 +147,7 @@ fn waits_for_ever(world: &mut World) {
     }
     if world.violation.is_none() && !world.is_without_primary() {
         let what = format!("a voter of a lost configuration is gone, and somebody leads: {}", world.told());
-        return world.note(violated(super::words::NAME, what));
+        return world.note(violated(Invariant::Word, what));
     }
     world.nobody_leads_without_who_is_gone();
 }
@@ -168,6 +168,6 @@ fn goes_on_without(world: &mut World, excess: Excess) {
             return world.led_nobody();
         }
         let what = format!("{excess:?}, and by a word somebody leads: {}", world.told());
-        world.note(violated(super::words::NAME, what));
+        world.note(violated(Invariant::Word, what));
     }
 }

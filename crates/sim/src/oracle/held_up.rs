@@ -5,7 +5,7 @@
 
 use windlass::engine::StopReason;
 
-use super::{Checked, violated};
+use super::{Checked, Invariant, violated};
 use crate::fabric::MS;
 use crate::world::World;
 
@@ -20,7 +20,7 @@ const GIVEN_UP: u64 = 40 * MS;
 pub(crate) fn stuck(member: usize, reason: &StopReason, was_leaked: bool) -> Checked {
     let is_stuck = matches!(reason, StopReason::StuckReservation | StopReason::SealStuck);
     if is_stuck && !was_leaked {
-        return violated("no hole", format!("member {member}: {reason}, and no client kept one"));
+        return violated(Invariant::NoHole, format!("member {member}: {reason}, and no client kept one"));
     }
     Ok(())
 }
@@ -45,7 +45,7 @@ pub(crate) fn replaced(world: &mut World) {
             REPLACED / MS,
             world.told()
         );
-        world.note(violated("standing still is silence", what));
+        world.note(violated(Invariant::StandingStill, what));
     }
 }
 
@@ -60,6 +60,6 @@ fn given_up(world: &mut World, at: usize) {
         let limit = world.setting.reservation_ns / MS;
         let what =
             format!("member {at} leads on, with a reservation that is never published past its {limit} ms");
-        world.note(violated("a reservation is given up", what));
+        world.note(violated(Invariant::GivenUp, what));
     }
 }

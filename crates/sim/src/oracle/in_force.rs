@@ -8,9 +8,7 @@ use std::collections::BTreeMap;
 
 use windlass::engine::Configuration;
 
-use super::{Checked, Oracle, violated};
-
-const NAME: &str = "configuration in force";
+use super::{Checked, Invariant, Oracle, violated};
 
 /// What a member may not count below.
 #[derive(Debug, Default)]
@@ -57,7 +55,7 @@ impl Oracle {
         }
         let beside = if is_committed { "" } else { ", not known to be committed" };
         violated(
-            NAME,
+            Invariant::InForce,
             format!(
                 "member {member} counts with configuration {newest}{beside}, and has called {} committed",
                 floor.number
@@ -74,7 +72,7 @@ impl Oracle {
                 "member {member} has configuration {number} in writing as committed, and had {}",
                 floor.written
             );
-            return violated(NAME, what);
+            return violated(Invariant::InForce, what);
         }
         floor.written = number;
         if begins {

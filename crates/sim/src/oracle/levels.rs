@@ -4,9 +4,7 @@
 use windlass::{Epoch, Level, Lsn};
 use windlass_log::EpochHistory;
 
-use super::{Checked, violated};
-
-const NAME: &str = "levels of one machine";
+use super::{Checked, Invariant, violated};
 
 /// A place that a log must reach, and the tenure that acknowledged it.
 type Floor = (Lsn, Epoch);
@@ -54,7 +52,7 @@ impl Floors {
         };
         if tail < kept {
             return violated(
-                NAME,
+                Invariant::Levels,
                 format!("member {member} opens with a log up to {tail}, acknowledged at {level} was {floor}"),
             );
         }

@@ -3,11 +3,10 @@
 
 use std::cell::Cell;
 
-use super::violated;
+use super::{Invariant, violated};
 use crate::fabric::MS;
 use crate::world::World;
 
-const NAME: &str = "liveness";
 /// What has to be acknowledged after healing.
 const ACKNOWLEDGED: u64 = 20;
 
@@ -25,7 +24,7 @@ pub(crate) fn comes_back(world: &mut World, calm: u64, bound: u64) {
     if world.violation.is_none() && !is_served(world) {
         let statuses = world.told();
         let what = format!("nothing is acknowledged {} ms after healing: {statuses}", bound / MS);
-        return world.note(violated(NAME, what));
+        return world.note(violated(Invariant::Liveness, what));
     }
     let has_stopped = Cell::new(false);
     let goes_on = |world: &mut World| {
@@ -44,7 +43,7 @@ pub(crate) fn comes_back(world: &mut World, calm: u64, bound: u64) {
     if world.violation.is_none() && !is_whole {
         let statuses = world.told();
         let what = format!("the group is not whole {} ms after healing: {statuses}", within / MS);
-        world.note(violated(NAME, what));
+        world.note(violated(Invariant::Liveness, what));
     }
 }
 

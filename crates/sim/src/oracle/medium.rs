@@ -2,10 +2,8 @@
 
 use windlass::Lsn;
 
-use super::{Checked, violated};
+use super::{Checked, Invariant, violated};
 use crate::world::World;
-
-const NAME: &str = "persisted is on the medium";
 
 /// The file of the segment with this base.
 fn segment_name(base: Lsn) -> String {
@@ -34,7 +32,7 @@ pub(crate) fn persisted(world: &mut World, at: usize) {
         // No such file: released meanwhile.
         if world.disk(at).is_durable(&name, range.clone()) == Some(false) {
             let what = format!("member {at} calls {from}..{to} persisted, and {range:?} of {name} is not");
-            return world.note(violated(NAME, what));
+            return world.note(violated(Invariant::Medium, what));
         }
     }
 }
@@ -61,7 +59,7 @@ pub(crate) fn durable(world: &mut World, at: usize, start: Lsn, end: Lsn, saw: b
             let what = format!(
                 "{start}..{end} is called durable by m{at}, needs {quorum} media of {voters:?} and is on {holding}; lacking are {lacking:?}"
             );
-            return world.note(violated(NAME, what));
+            return world.note(violated(Invariant::Medium, what));
         }
     }
 }
@@ -70,7 +68,7 @@ pub(crate) fn durable(world: &mut World, at: usize, start: Lsn, end: Lsn, saw: b
 pub(crate) fn given_away(world: &World, at: usize) -> Checked {
     match world.given_away(at) {
         Some(name) => {
-            violated("nothing in use is recycled", format!("member {at} gave {name} away while it was held"))
+            violated(Invariant::Recycled, format!("member {at} gave {name} away while it was held"))
         }
         None => Ok(()),
     }

@@ -6,6 +6,7 @@ mod configurations;
 pub(crate) mod exceeded;
 pub(crate) mod held_up;
 mod in_force;
+mod invariant;
 mod levels;
 pub(crate) mod liveness;
 pub(crate) mod medium;
@@ -24,6 +25,7 @@ use std::fmt;
 use windlass::{Epoch, Lsn};
 use windlass_log::RecordKind;
 
+pub use invariant::Invariant;
 pub(crate) use levels::Floors;
 pub(crate) use order::Append;
 
@@ -31,7 +33,7 @@ pub(crate) use order::Append;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Violation {
     /// The invariant, by its file here.
-    pub invariant: &'static str,
+    pub invariant: Invariant,
     /// What was seen.
     pub what: String,
 }
@@ -45,7 +47,7 @@ impl fmt::Display for Violation {
 /// A check's answer.
 pub(crate) type Checked = Result<(), Violation>;
 
-pub(crate) fn violated(invariant: &'static str, what: String) -> Checked {
+pub(crate) fn violated(invariant: Invariant, what: String) -> Checked {
     Err(Violation { invariant, what })
 }
 

@@ -6,9 +6,7 @@ use std::collections::BTreeMap;
 use windlass::{Epoch, Lsn};
 use windlass_log::RecordKind;
 
-use super::{Checked, Content, Oracle, violated};
-
-const NAME: &str = "order and content";
+use super::{Checked, Content, Invariant, Oracle, violated};
 
 /// What an append returned.
 #[derive(Clone, Copy, Debug)]
@@ -38,12 +36,12 @@ impl Oracle {
             && append.content.end > start
         {
             return violated(
-                NAME,
+                Invariant::Order,
                 format!("{start} was given out inside the append at {before} of {epoch:?}"),
             );
         }
         if self.appends.insert(key, Append { content, fate: Fate::Open }).is_some() {
-            return violated(NAME, format!("{start} was given out twice in {:?}", content.epoch));
+            return violated(Invariant::Order, format!("{start} was given out twice in {:?}", content.epoch));
         }
         Ok(())
     }
@@ -54,10 +52,13 @@ impl Oracle {
             RecordKind::Data | RecordKind::Batch => match self.appends.get(&(found.epoch, start)) {
                 Some(append) if append.content == *found => Ok(()),
                 Some(append) => violated(
-                    NAME,
+                    Invariant::Order,
                     format!("committed at {start} is {found:?}, appended was {:?}", append.content),
                 ),
-                None => violated(NAME, format!("committed at {start} is {found:?}, which nobody appended")),
+                None => violated(
+                    Invariant::Order,
+                    format!("committed at {start} is {found:?}, which nobody appended"),
+                ),
             },
             RecordKind::Pad
             | RecordKind::SegmentStart
@@ -65,7 +66,7 @@ impl Oracle {
             | RecordKind::Configuration => match self.appends.get(&(found.epoch, start)) {
                 None => Ok(()),
                 Some(append) => violated(
-                    NAME,
+                    Invariant::Order,
                     format!("committed at {start} is filler, appended was {:?}", append.content),
                 ),
             },
@@ -83,13 +84,16 @@ impl Oracle {
             let Some((at, record)) = inside else { continue };
             if record.epoch == *epoch && *start < record.end && at != start {
                 return violated(
-                    NAME,
+                    Invariant::Order,
                     format!("{append:?} at {start} lies inside the committed record at {at}"),
                 );
             }
             let follows = last.get(epoch).is_some_and(|last| last >= start);
             if follows && !self.committed.contains_key(start) {
-                return violated(NAME, format!("{append:?} at {start} was left out of {epoch:?}"));
+                return violated(
+                    Invariant::Order,
+                    format!("{append:?} at {start} was left out of {epoch:?}"),
+                );
             }
         }
         Ok(())

@@ -2,9 +2,7 @@
 
 use windlass::{Epoch, Lsn};
 
-use super::{Checked, Content, Oracle, violated};
-
-const NAME: &str = "committed prefixes agree";
+use super::{Checked, Content, Invariant, Oracle, violated};
 
 impl Oracle {
     /// A member, which has promised `promised`, publishes the record at `start` as durable.
@@ -12,11 +10,12 @@ impl Oracle {
         match self.committed.get(&start) {
             Some(known) if *known == found => Ok(()),
             Some(_) | None if self.is_unheard(member, found.epoch, start) => Ok(()),
-            Some(known) => {
-                violated(NAME, format!("member {member} has {found:?} at {start}, committed is {known:?}"))
-            }
+            Some(known) => violated(
+                Invariant::Prefixes,
+                format!("member {member} has {found:?} at {start}, committed is {known:?}"),
+            ),
             None if start < self.committed_end => violated(
-                NAME,
+                Invariant::Prefixes,
                 format!(
                     "member {member} has a record at {start}, inside what is committed up to {}",
                     self.committed_end
@@ -40,7 +39,7 @@ impl Oracle {
 
     /// A member can't read what it publishes.
     pub(crate) fn unreadable(&self, member: u8, at: Lsn, why: &str) -> Checked {
-        violated(NAME, format!("member {member} can't read its durable log at {at}: {why}"))
+        violated(Invariant::Prefixes, format!("member {member} can't read its durable log at {at}: {why}"))
     }
 
     /// Whether a committed record ends there.

@@ -6,9 +6,7 @@
 
 use windlass::Epoch;
 
-use super::{Checked, Oracle, violated};
-
-const NAME: &str = "one primary per epoch";
+use super::{Checked, Invariant, Oracle, violated};
 
 impl Oracle {
     /// A member leads this epoch, or acknowledges in it.
@@ -17,7 +15,7 @@ impl Oracle {
         if known == member {
             return Ok(());
         }
-        violated(NAME, format!("members {known} and {member} both lead {epoch:?}"))
+        violated(Invariant::OnePrimary, format!("members {known} and {member} both lead {epoch:?}"))
     }
 
     /// How many epochs had a primary.

@@ -3,9 +3,7 @@
 
 use windlass::Epoch;
 
-use super::{Checked, Oracle, violated};
-
-const NAME: &str = "revoked means revoked";
+use super::{Checked, Invariant, Oracle, violated};
 
 impl Oracle {
     /// A member's word that it has promised leaves it.
@@ -18,7 +16,7 @@ impl Oracle {
     pub(crate) fn opened_with(&self, member: u8, promised: Epoch) -> Checked {
         match self.promises.get(&member) {
             Some(told) if *told > promised => violated(
-                NAME,
+                Invariant::Revoked,
                 format!(
                     "member {member} told others that it has promised {told:?} and opens with {promised:?}"
                 ),
@@ -31,7 +29,7 @@ impl Oracle {
     pub(crate) fn may_acknowledge(&self, member: u8, epoch: Epoch) -> Checked {
         match self.promises.get(&member) {
             Some(promised) if *promised > epoch => violated(
-                NAME,
+                Invariant::Revoked,
                 format!("member {member} has promised {promised:?} and acknowledges in {epoch:?}"),
             ),
             Some(_) | None => Ok(()),
@@ -40,6 +38,6 @@ impl Oracle {
 
     /// What the fabric saw land where it may not.
     pub(crate) fn landed(&self, what: String) -> Checked {
-        violated(NAME, what)
+        violated(Invariant::Revoked, what)
     }
 }

@@ -9,9 +9,7 @@ use std::fmt;
 use windlass::{Epoch, Level, Lsn, ReadError, Record};
 use windlass_log::{EpochHistory, HEADER_BYTES, RecordKind, frame_bytes};
 
-use super::{Checked, Content, Oracle, batch_with, hash_of, violated};
-
-const NAME: &str = "what is shown";
+use super::{Checked, Content, Invariant, Oracle, batch_with, hash_of, violated};
 
 /// A record, or an item of a batch, as it was shown.
 #[derive(Clone, Copy, Debug)]
@@ -95,13 +93,19 @@ impl Oracle {
     pub(crate) fn shown(&self, reading: &Reading<'_>, shown: &mut Shown, seen: &Seen) -> Checked {
         if seen.end > reading.limit {
             let limit = reading.limit;
-            return violated(NAME, format!("{reading} is shown {seen:?}, and that has come to {limit}"));
+            return violated(
+                Invariant::Shown,
+                format!("{reading} is shown {seen:?}, and that has come to {limit}"),
+            );
         }
         let Some(item) = seen.item else {
             let appended = self.shown_record(reading, shown, seen, seen.lsn, RecordKind::Data)?;
             return match appended.hash == seen.hash {
                 true => Ok(()),
-                false => violated(NAME, format!("{reading} is shown {seen:?}, appended was {appended:?}")),
+                false => violated(
+                    Invariant::Shown,
+                    format!("{reading} is shown {seen:?}, appended was {appended:?}"),
+                ),
             };
         };
         if item == 0 {
@@ -120,7 +124,7 @@ impl Oracle {
                 batch.lsn_next.0 += frame_bytes(seen.bytes).unwrap_or(u64::MAX >> 1);
                 Ok(())
             }
-            None => violated(NAME, format!("{reading} is shown {seen:?} behind {shown:?}")),
+            None => violated(Invariant::Shown, format!("{reading} is shown {seen:?} behind {shown:?}")),
         }
     }
 
@@ -137,7 +141,10 @@ impl Oracle {
         let is_right = match error {
             ReadError::AtEnd { .. } | ReadError::Ended { .. } => {
                 if position < shown.to || position > shown.to.max(reading.limit) {
-                    return violated(NAME, format!("{reading} stands at {position}: {reading:?}, {shown:?}"));
+                    return violated(
+                        Invariant::Shown,
+                        format!("{reading} stands at {position}: {reading:?}, {shown:?}"),
+                    );
                 }
                 return self.shown_up_to(reading, shown, log.owed_to);
             }
@@ -153,7 +160,7 @@ impl Oracle {
         if is_right {
             Ok(())
         } else {
-            violated(NAME, format!("{reading} ends at {position}, {log:?}: {error}"))
+            violated(Invariant::Shown, format!("{reading} ends at {position}, {log:?}: {error}"))
         }
     }
 
@@ -174,7 +181,7 @@ impl Oracle {
         if is_idle && reading.limit <= shown.to {
             let to = shown.to;
             return violated(
-                NAME,
+                Invariant::Shown,
                 format!("{reading} is woken, and there is nothing beyond {to}: {reading:?}"),
             );
         }
@@ -183,13 +190,13 @@ impl Oracle {
 
     /// A client that subscribes where a member's application stands is refused.
     pub(crate) fn not_subscribed(&self, member: u8, from: Lsn, error: &ReadError) -> Checked {
-        violated(NAME, format!("nobody may subscribe at {from} to member {member}: {error}"))
+        violated(Invariant::Shown, format!("nobody may subscribe at {from} to member {member}: {error}"))
     }
 
     /// A tenure has ended, and who follows its log waits on.
     pub(crate) fn not_ended(&self, member: u8, shown: &Shown) -> Checked {
         violated(
-            NAME,
+            Invariant::Shown,
             format!("a subscriber of member {member} waits behind its tenure, shown up to {}", shown.to),
         )
     }
@@ -204,7 +211,7 @@ impl Oracle {
         kind: RecordKind,
     ) -> Result<Content, super::Violation> {
         self.shown_whole_batch(reading, shown)?;
-        let wrong = |what: String| super::Violation { invariant: NAME, what };
+        let wrong = |what: String| super::Violation { invariant: Invariant::Shown, what };
         if start < shown.to {
             return Err(wrong(format!("{reading} is shown {seen:?}, and was shown all up to {}", shown.to)));
         }
@@ -229,7 +236,7 @@ impl Oracle {
     fn shown_whole_batch(&self, reading: &Reading<'_>, shown: &mut Shown) -> Checked {
         match shown.batch.take() {
             Some(batch) if batch.hash != batch.appended.hash => {
-                violated(NAME, format!("{reading} is shown {batch:?}, which is no more"))
+                violated(Invariant::Shown, format!("{reading} is shown {batch:?}, which is no more"))
             }
             Some(_) | None => Ok(()),
         }
@@ -249,7 +256,7 @@ impl Oracle {
         let left_out = committed.find(|(_, content)| is_owed(content)).map(|(at, content)| (at, *content));
         match left_out.or_else(|| self.appended_between(reading.history, from, to, &is_owed)) {
             Some((at, content)) => violated(
-                NAME,
+                Invariant::Shown,
                 format!("{reading} is shown nothing of {content:?} at {at}, between {from} and {to}"),
             ),
             None => Ok(()),

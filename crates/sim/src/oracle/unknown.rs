@@ -4,9 +4,7 @@
 use windlass::{Epoch, Lsn};
 
 use super::order::Fate;
-use super::{Checked, Oracle, violated};
-
-const NAME: &str = "unknown is unknown";
+use super::{Checked, Invariant, Oracle, violated};
 
 /// What a member answers about an append.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,7 +43,7 @@ impl Oracle {
         let is_in = self.committed.get(&start) == Some(&append.content);
         match answer {
             Answer::Committed if !is_in => violated(
-                NAME,
+                Invariant::Unknown,
                 format!(
                     "member {member} says that {:?} at {start} is committed, and it is not",
                     append.content
@@ -57,7 +55,10 @@ impl Oracle {
                         && self.acknowledged.contains_key(&start)
                         && self.acknowledged[&start].1 == epoch =>
             {
-                violated(NAME, format!("member {member} says that {append:?} at {start} was cut"))
+                violated(
+                    Invariant::Unknown,
+                    format!("member {member} says that {append:?} at {start} was cut"),
+                )
             }
             Answer::Cut => {
                 self.cuts.entry((epoch, start)).or_insert(member);
@@ -71,7 +72,7 @@ impl Oracle {
     pub(super) fn was_not_cut(&self, epoch: Epoch, start: Lsn) -> Checked {
         match self.cuts.get(&(epoch, start)) {
             Some(member) => violated(
-                NAME,
+                Invariant::Unknown,
                 format!(
                     "member {member} has said that the append at {start} of {epoch:?} was cut, and it is committed"
                 ),

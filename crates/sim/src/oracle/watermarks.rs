@@ -5,9 +5,7 @@
 use windlass::Lsn;
 use windlass::engine::{PeerMarks, Status};
 
-use super::{Checked, violated};
-
-const NAME: &str = "watermarks";
+use super::{Checked, Invariant, violated};
 
 /// Looks at a member's status, the one before in the same life, and what its readers are told to be durable.
 pub(crate) fn check(member: u8, before: Option<&Status>, now: &Status, published: Lsn) -> Checked {
@@ -15,12 +13,16 @@ pub(crate) fn check(member: u8, before: Option<&Status>, now: &Status, published
         && now.durable <= now.replicated
         && (now.damaged || now.replicated <= now.tail);
     if !is_ordered || published > now.durable || !are_ordered(&now.peers, now.tail) {
-        return violated(NAME, format!("member {member}, published {published}: {now:?}"));
+        return violated(Invariant::Watermarks, format!("member {member}, published {published}: {now:?}"));
     }
     let Some(before) = before else { return Ok(()) };
     let stays =
         before.durable <= now.durable && before.trimmed <= now.trimmed && before.promised <= now.promised;
-    if stays { Ok(()) } else { violated(NAME, format!("member {member} went back: {before:?} then {now:?}")) }
+    if stays {
+        Ok(())
+    } else {
+        violated(Invariant::Watermarks, format!("member {member} went back: {before:?} then {now:?}"))
+    }
 }
 
 /// Of the peers that are streamed to, if there are any.

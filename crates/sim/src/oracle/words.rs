@@ -9,9 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use windlass::{Epoch, Lsn};
 use windlass_log::EpochHistory;
 
-use super::{Checked, Content, Oracle, Violation};
-
-pub(crate) const NAME: &str = "an operator's word";
+use super::{Checked, Content, Invariant, Oracle, Violation};
 
 /// What was given up by one word.
 #[derive(Clone, Copy, Debug)]
@@ -69,7 +67,7 @@ impl Oracle {
                 let what = format!(
                     "member {member} leads {epoch:?} by a word for lost memory without {start}, which was durable"
                 );
-                return Err(Violation { invariant: NAME, what });
+                return Err(Violation { invariant: Invariant::Word, what });
             }
         }
         let first = of_committed.map(|(start, _)| *start).into_iter().chain(of_acknowledged).min();
@@ -131,7 +129,7 @@ impl Oracle {
             return Ok(());
         }
         super::violated(
-            NAME,
+            Invariant::Word,
             format!(
                 "member {member} leads by a word with a log that is the best of {not_better} members' that have promised, {quorum} are needed: {told}"
             ),

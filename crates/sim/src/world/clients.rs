@@ -11,7 +11,7 @@ use windlass_log::RecordKind;
 use super::{What, World};
 use crate::coverage::Mark;
 use crate::fabric::{MS, US};
-use crate::oracle::{Checked, Content, batch_hash, hash_of, medium, violated};
+use crate::oracle::{Checked, Content, Invariant, batch_hash, hash_of, medium, violated};
 
 /// Commits that one member's clients wait for at most.
 const WAITING_MAX: usize = 400;
@@ -256,9 +256,10 @@ impl World {
     fn answered(&mut self, pending: &Pending, answer: Result<Committed, CommitError>) -> Checked {
         let id = self.members[pending.member].id;
         match answer {
-            Ok(committed) if committed.end() < pending.end => {
-                violated("levels", format!("a commit up to {} was answered with {committed:?}", pending.end))
-            }
+            Ok(committed) if committed.end() < pending.end => violated(
+                Invariant::Answers,
+                format!("a commit up to {} was answered with {committed:?}", pending.end),
+            ),
             Ok(committed) => {
                 self.oracle.leads(id, pending.epoch)?;
                 if self.members[pending.member].life == pending.life {
@@ -285,9 +286,10 @@ impl World {
                     }
                 }
             }
-            Err(error @ (CommitError::NoGroup | CommitError::BeyondTail { .. })) => {
-                violated("levels", format!("a commit of what was appended was answered with: {error}"))
-            }
+            Err(error @ (CommitError::NoGroup | CommitError::BeyondTail { .. })) => violated(
+                Invariant::Answers,
+                format!("a commit of what was appended was answered with: {error}"),
+            ),
             Err(
                 CommitError::Failed { .. }
                 | CommitError::Fenced { .. }
@@ -324,7 +326,7 @@ impl World {
         if failed > 0 && !matches!(trimmed, Err(TrimError::Io { .. })) {
             let what =
                 format!("the disk of member {at} gave a read error, and a trim at {to} says {trimmed:?}");
-            self.check(violated("read errors", what));
+            self.check(violated(Invariant::ReadErrors, what));
         }
         if trimmed.is_ok() {
             self.mark(Mark::Trimmed);

@@ -8,6 +8,7 @@ use windlass::control::{ControlEvent, Frame};
 use super::World;
 use crate::coverage::Mark;
 use crate::fabric::{MS, US};
+use crate::oracle::{Invariant, violated};
 
 /// A pair of members and what lies between them. Direction 0 is from the lower to the higher.
 #[derive(Debug, Default)]
@@ -102,7 +103,7 @@ impl World {
             Ok(frame) => frame,
             Err(error) => {
                 let what = format!("member {from} sends a frame that can't be read: {error}");
-                return self.check(crate::oracle::violated("frames", what));
+                return self.check(violated(Invariant::Frames, what));
             }
         };
         if self.random.happens(self.setting.control.lost) {

@@ -17,8 +17,8 @@ use super::step::content;
 use super::{What, World};
 use crate::coverage::Mark;
 use crate::fabric::MS;
-use crate::oracle::violated;
-use crate::oracle::words::{Left, NAME};
+use crate::oracle::words::Left;
+use crate::oracle::{Invariant, violated};
 use crate::random::Random;
 
 /// Who is slow, stands still, or is cut off may have missed its primary's beats for so long afterwards.
@@ -281,7 +281,7 @@ impl World {
                 Kind::Alone | Kind::WordAlone if is_it && self.takeover_quorum_of(at) == 1 => None,
                 Kind::Alone | Kind::WordAlone if is_it && self.is_isolated(at) => {
                     let what = format!("m{at} is cut off from all others, was told to lead, and does");
-                    return self.check(violated(NAME, what));
+                    return self.check(violated(Invariant::Word, what));
                 }
                 Kind::HandedOver | Kind::AcrossCut | Kind::OverFrozen | Kind::Alone | Kind::WordAlone => None,
             };
@@ -352,7 +352,10 @@ impl World {
             *life == self.members[at].life && answer.unwrap_or(asked.memory_only) == asked.memory_only
         });
         let (Some((life, asked)), Some(now)) = (asked, self.members[at].status()) else {
-            return self.check(violated(NAME, format!("m{at} answers a word that nobody gave: {answer:?}")));
+            return self.check(violated(
+                Invariant::Word,
+                format!("m{at} answers a word that nobody gave: {answer:?}"),
+            ));
         };
         let Asked { memory_only, before, votes, is_empty } = asked;
         // What was so before and behind was so in between.
@@ -391,7 +394,7 @@ impl World {
             let what = format!(
                 "m{at} answers {answer:?}, and stood {before:?} {votes:?}, stands {now:?} {votes_now:?}"
             );
-            return self.check(violated(NAME, what));
+            return self.check(violated(Invariant::Word, what));
         }
         match answer {
             Ok(_) => {
@@ -470,13 +473,13 @@ impl World {
                     let what = format!(
                         "m{at} waits for {missing}, which has no vote in configuration {number}, or without a word"
                     );
-                    self.check(violated(NAME, what));
+                    self.check(violated(Invariant::Word, what));
                 }
             }
             Undecided::TooFewVotes { .. } => {
                 if !self.hands.words.contains_key(&at) {
                     let what = format!("m{at} says what a word waits for, and has none: {reason}");
-                    self.check(violated(NAME, what));
+                    self.check(violated(Invariant::Word, what));
                 }
             }
             Undecided::MemoryLost

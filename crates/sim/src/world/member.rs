@@ -21,7 +21,7 @@ use super::{What, World};
 use crate::coverage::Mark;
 use crate::fabric::{Device, MS, SimFabric};
 use crate::harms::Whole;
-use crate::oracle::{Floors, Violation};
+use crate::oracle::{Floors, Invariant, Violation};
 use crate::parts::{LANES, Lines, SimClock, SimControl, SimExecutor};
 use crate::random::Random;
 use crate::rows;
@@ -379,7 +379,7 @@ fn refuses_older(member: &Member, now: &Superblock, opened: &Opened) -> Result<b
                 "member {} opens with the superblock that promised {}, though its records are of epoch {} from {} on: {found:?}",
                 member.id, older.promised, first.epoch, first.start
             );
-            Err(Violation { invariant: "R-5", what })
+            Err(Violation { invariant: Invariant::OlderSuperblock, what })
         }
     }
 }
@@ -550,7 +550,7 @@ impl World {
         }
         if !self.is_faulty && !was_cut_short {
             let what = format!("member {at} does not open after everything is healed: {why}");
-            self.check(crate::oracle::violated("liveness", what));
+            self.check(crate::oracle::violated(Invariant::Liveness, what));
         }
         let after = self.random.range(MS, 20 * MS);
         self.plan(after, What::Open { member: at });

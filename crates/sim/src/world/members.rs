@@ -219,14 +219,14 @@ impl World {
             self.mark(Mark::TakenOverOpen);
         }
         if !votes {
-            self.check(crate::oracle::violated("configurations", what));
+            self.check(crate::oracle::violated(crate::oracle::Invariant::Configurations, what));
         }
         // Kind 55: a quorum has the record that names its disk, and keeps any other one out.
         let own = self.members[at].incarnation;
         let named = self.group.newest().member(id).map(|entry| entry.incarnation);
         if let Some(named) = named.filter(|named| *named != 0 && *named != own) {
             let what = format!("member {at} leads with the disk {own:x}, and the group has named {named:x}");
-            self.check(crate::oracle::violated("configurations", what));
+            self.check(crate::oracle::violated(crate::oracle::Invariant::Configurations, what));
         }
     }
 

@@ -8,7 +8,7 @@ use windlass::ReadError;
 
 use super::World;
 use crate::coverage::Mark;
-use crate::oracle::{Checked, violated};
+use crate::oracle::{Checked, Invariant, violated};
 use crate::random::Random;
 
 /// Damage that a running member finds is rare, and one read is made for it: it fails so often at least, in millionths.
@@ -70,7 +70,7 @@ impl World {
             _ => {
                 if self.members[at].disk.end_failing_reads() > 0 {
                     let what = format!("{work} of member {at} has read, which is counted nowhere");
-                    self.check(violated("coverage", what));
+                    self.check(violated(Invariant::ReadErrors, what));
                 }
             }
         }
@@ -84,7 +84,7 @@ impl World {
         if told > failed {
             let what =
                 format!("member {at} tells of {told} scrubs that could not read, and {failed} met an error");
-            self.check(violated("read errors", what));
+            self.check(violated(Invariant::ReadErrors, what));
         }
     }
 }
@@ -96,7 +96,7 @@ pub(super) fn told(at: usize, failed: u64, answer: Option<&ReadError>) -> Checke
         return Ok(());
     }
     violated(
-        "read errors",
+        Invariant::ReadErrors,
         format!("the disk of member {at} gave {failed} read errors, and its reader says {answer:?}"),
     )
 }

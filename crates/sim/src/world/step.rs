@@ -15,7 +15,7 @@ use super::{What, World};
 use crate::coverage::Mark;
 use crate::fabric::{Holds, MS, US};
 use crate::oracle::unknown::Answer;
-use crate::oracle::{Content, batch_hash, hash_of, held_up, medium, watermarks};
+use crate::oracle::{Content, Invariant, batch_hash, hash_of, held_up, medium, watermarks};
 use crate::setting::Strike;
 
 /// A driver takes a turn at least so often.
@@ -183,7 +183,7 @@ impl World {
                 self.members[at].is_rot_found = true;
                 if self.members[at].rot.is_none() {
                     let what = format!("member {at} finds damage where there is none: {damage}");
-                    self.check(crate::oracle::violated("damage", what));
+                    self.check(crate::oracle::violated(Invariant::Damage, what));
                 }
             }
             DriverEvent::Repaired { tail } => {
@@ -210,7 +210,7 @@ impl World {
                     let what = format!(
                         "m{at} had released up to {released} of {found}, the group goes on in {expected}, and nobody gave a word"
                     );
-                    self.check(crate::oracle::violated("no loss", what));
+                    self.check(crate::oracle::violated(Invariant::Word, what));
                 }
             }
             Event::SnapshotNeeded { from, epoch, .. } => {
@@ -227,7 +227,7 @@ impl World {
             }
             Event::SnapshotOtherLine { at: end, expected, found, .. } => {
                 self.check(crate::oracle::violated(
-                    "liveness",
+                    Invariant::Liveness,
                     format!("m{at} refuses its primary's checkpoint at {end}: {found} instead of {expected}"),
                 ));
             }
@@ -238,7 +238,7 @@ impl World {
                 if !is_emptied {
                     let what =
                         format!("member {at} refuses member {}, whose disk was never lost: {reason}", peer.0);
-                    self.check(crate::oracle::violated("liveness", what));
+                    self.check(crate::oracle::violated(Invariant::Liveness, what));
                 }
             }
             Event::LossAccepted { .. } => self.word_answered(at, Ok(false)),

@@ -399,7 +399,7 @@ impl crate::oracle::Oracle {
             return Ok(());
         }
         violated(
-            "checkpoints",
+            crate::oracle::Invariant::Checkpoints,
             format!("member {member} gives a checkpoint up to {end}, where nothing committed ends"),
         )
     }

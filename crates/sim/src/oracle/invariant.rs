@@ -1,0 +1,110 @@
+//! The invariants by name: one for each file of the oracle.
+
+use std::fmt;
+
+macro_rules! invariants {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal, $rules:literal;)*) => {
+        /// What must hold, by its file in the oracle.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+        pub enum Invariant {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl Invariant {
+            /// All of them.
+            pub const ALL: &[Invariant] = &[$(Invariant::$variant,)*];
+
+            /// What it is called.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self { $(Invariant::$variant => $name,)* }
+            }
+
+            /// Where DESIGN.md has it: an invariant, a rule, a kind of failure or a section.
+            #[must_use]
+            pub fn rules(self) -> &'static str {
+                match self { $(Invariant::$variant => $rules,)* }
+            }
+        }
+    };
+}
+
+invariants! {
+    /// Nothing acknowledged at a quorum's level is lost or altered.
+    NothingLost = "nothing acknowledged is lost", "I-2";
+    /// Whatever two members call durable at one LSN is the same record.
+    Prefixes = "committed prefixes agree", "I-2";
+    /// One member leads an epoch.
+    OnePrimary = "one primary per epoch", "I-3";
+    /// An LSN carries in one epoch what was appended there or nothing, and nothing committed is left out.
+    Order = "order and content", "I-6";
+    /// `trimmed ≤ durable ≤ replicated ≤ tail`, the same of each peer, and none goes back.
+    Watermarks = "watermarks", "I-1";
+    /// What readers are shown is the log, and no more than their level has come to.
+    Shown = "what is shown", "I-1";
+    /// What was taken back stays taken back.
+    Revoked = "revoked means revoked", "I-5, R-16";
+    /// An append whose outcome is unknown is never shown as success, nor settled wrongly.
+    Unknown = "unknown is unknown", "I-6";
+    /// What a commit is answered with is what was asked for.
+    Answers = "what a commit answers", "I-2, 7.4";
+    /// What one machine stands for is in its log.
+    Levels = "levels of one machine", "I-2";
+    /// What a member calls persisted is on its medium, what is called durable on a quorum's.
+    Medium = "persisted is on the medium", "I-4";
+    /// No file gets another use while its memory is held.
+    Recycled = "nothing in use is recycled", "R-2";
+    /// Configurations follow from each other, and who leads votes in its own.
+    Configurations = "configurations", "R-20, kind 55";
+    /// No member counts with an older configuration than one that it has called committed.
+    InForce = "configuration in force", "R-20";
+    /// What the group goes on with behind an operator's word is owed on, and nobody takes a word, or leads by one, who may not.
+    Word = "an operator's word", "8.5, R-18";
+    /// Once more is lost than the levels survive, somebody says so.
+    Told = "never silently wrong", "8.5";
+    /// Once faults are over, and within a bound, the group serves and is whole.
+    Liveness = "liveness", "9.7";
+    /// A refusal leaves no hole.
+    NoHole = "no hole", "R-8";
+    /// A reservation that is never published ends the tenure.
+    GivenUp = "a reservation is given up", "R-9";
+    /// A primary whose work stands still is replaced.
+    StandingStill = "standing still is silence", "R-15";
+    /// A read error is told as one, and nothing else is.
+    ReadErrors = "read errors", "kind 7";
+    /// Damage is told of where there is some.
+    Damage = "damage", "6.3";
+    /// A checkpoint that is given ends where a committed record does.
+    Checkpoints = "checkpoints", "9.10";
+    /// What a driver sends can be read.
+    Frames = "frames", "9.2";
+    /// With an older superblock a log does not open.
+    OlderSuperblock = "an older superblock", "R-5, kind 11";
+    /// A copy of a log opens as the decision table says.
+    DecisionTable = "recovery's decision table", "6.1";
+    /// A log of one node has what was flushed.
+    LoneLog = "a lone log", "R-12, I-6";
+    /// No code under test panics.
+    NoPanic = "nothing panics", "9.7";
+}
+
+impl fmt::Display for Invariant {
+    /// `name (rules)`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.name(), self.rules())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_invariant_has_a_name_of_its_own_and_says_where_it_is_written() {
+        for (at, invariant) in Invariant::ALL.iter().enumerate() {
+            let others = Invariant::ALL[at + 1..].iter();
+            assert!(others.clone().all(|other| other.name() != invariant.name()), "{invariant}");
+            assert!(!invariant.rules().is_empty(), "{invariant}");
+        }
+    }
+}
