@@ -3,14 +3,15 @@
 
 use windlass::{LogId, Lsn};
 use windlass_log::{
-    Action, EpochHistory, Holder, Lag, Onward, OpenMode, RecordHeader, RecordKind, Row, SEGMENT_HEADER_BYTES,
-    Salt, SegmentHeader, Superblock,
+    EpochHistory, Holder, Lag, Onward, RecordHeader, RecordKind, Row, SEGMENT_HEADER_BYTES, Salt,
+    SegmentHeader, Superblock,
 };
 use windlass_store::disk::testing::TestDisk;
-use windlass_store::{CopiedFolder, Options, Store, Surroundings};
+use windlass_store::{CopiedFolder, Options, Surroundings};
 
 use crate::coverage::Mark;
-use crate::oracle::{Checked, Invariant, Violation};
+use crate::oracle::Checked;
+use crate::oracle::decision_table::{comes_to, goes_on};
 use crate::random::Random;
 use crate::rows;
 use crate::setting::SEGMENT_BYTES;
@@ -25,7 +26,7 @@ const KIND_TO_COME: u8 = 77;
 const OF_HUNDRED: u64 = 15;
 
 /// The rows whose harms are done to members' copies.
-const ROWS: [Row; 18] = [
+pub(crate) const ROWS: [Row; 18] = [
     Row::NoLog,
     Row::SuperblockMissing,
     Row::SuperblockDamaged,
@@ -272,69 +273,5 @@ impl Harm {
             mark(rows::went_on(Onward::MemberCopied));
         }
         Ok(())
-    }
-}
-
-/// Opens a harmed disk, which must come to this row and be refused, or repaired, as the table says.
-pub(crate) fn comes_to(
-    row: Row,
-    holder: Holder,
-    disk: TestDisk,
-    around: &Surroundings,
-    options: &Options,
-) -> Checked {
-    let opened = Store::open(disk, around, options).map(|(_, opened)| opened);
-    let found = match &opened {
-        Ok(opened) => (Some(opened.verdict.row), Action::Repair),
-        Err(error) => (error.row(), Action::Refuse),
-    };
-    let expected = (Some(row), row.action(OpenMode::Tail, holder));
-    if found == expected {
-        return Ok(());
-    }
-    Err(wrong(format!("{}: expected {expected:?}, found {found:?}: {opened:?}", row.label())))
-}
-
-/// Opens a disk, whose log must go on by this row.
-pub(crate) fn goes_on(onward: Onward, disk: TestDisk, around: &Surroundings, options: &Options) -> Checked {
-    match Store::open(disk, around, options) {
-        Ok((_, opened)) if opened.onward == onward => Ok(()),
-        Ok((_, opened)) => Err(wrong(format!("{}: goes on by {:?}", onward.label(), opened.onward))),
-        Err(error) => Err(wrong(format!("{}: does not open: {error}", onward.label()))),
-    }
-}
-
-fn wrong(what: String) -> Violation {
-    Violation { invariant: Invariant::DecisionTable, what }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use windlass::MemberId;
-    use windlass_store::Founding;
-
-    /// A harm that does not come to its row, here as it was not done, ends a run.
-    #[test]
-    fn a_copy_that_does_not_come_to_its_row_is_told() {
-        let disk = TestDisk::new();
-        let founding = Founding {
-            log_id: LogId([5; 16]),
-            member: MemberId(0),
-            incarnation: 7,
-            segment_bytes: SEGMENT_BYTES,
-            epoch: None,
-            configuration: b"three members".to_vec(),
-        };
-        let around = Surroundings { boot_id: [7; 16], incarnation: 7 };
-        let options = Options::default();
-        drop(Store::create(disk.clone(), &founding, &around, &options).unwrap());
-        for row in ROWS {
-            let told = comes_to(row, Holder::Member, disk.copied_in_place(), &around, &options).unwrap_err();
-            assert!(told.what.starts_with(&format!("{}: expected", row.label())), "{told}");
-        }
-        let told = goes_on(Onward::MemberCopied, disk.copied_in_place(), &around, &options).unwrap_err();
-        assert_eq!(told.what, "D-33: goes on by MemberClosed");
-        assert!(comes_to(Row::FolderCopied, Holder::Member, disk.copied(), &around, &options).is_ok());
     }
 }

@@ -1,7 +1,6 @@
 //! A log of one node, without the group: opened, appended to, flushed, killed or without power, and opened again. What was flushed is there, what is read is what
 //! was appended, and no place carries other content in the same epoch (R-12, I-6).
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use windlass::{Epoch, LogId, Lsn, MemberId};
@@ -11,21 +10,13 @@ use windlass_store::testing::install;
 use windlass_store::{Founding, Options, Prepared, Read, Store, Surroundings};
 
 use crate::coverage::Coverage;
-use crate::harms;
-use crate::oracle::{Checked, Invariant, Violation, hash_of, violated};
+use crate::oracle::lone_log::{Known, failed, wrong};
+use crate::oracle::{Checked, Violation, decision_table, hash_of};
 use crate::random::Random;
 use crate::rows;
 
 const SEGMENT_BYTES: u64 = 64 << 10;
 const LOG: LogId = LogId([9; 16]);
-
-#[derive(Default)]
-struct Known {
-    /// What an append at a place of an epoch had.
-    appended: BTreeMap<(Epoch, Lsn), u64>,
-    /// Flushed up to here.
-    flushed: Lsn,
-}
 
 fn options() -> Options {
     Options { retention_bytes: 8 * SEGMENT_BYTES, segments_ahead: 1, ..Options::default() }
@@ -46,12 +37,10 @@ pub(crate) fn live(random: &mut Random, coverage: &mut Coverage) -> Checked {
     let mut boot = 1_u8;
     let around = |boot: u8| Surroundings { boot_id: [boot; 16], incarnation: 7 };
     let mut disk = TestDisk::new();
-    let failed =
-        |what: &str, error: &dyn std::fmt::Display| violated(Invariant::LoneLog, format!("{what}: {error}"));
     if let Err(error) = Store::create(disk.clone(), &founding, &around(boot), &options()) {
         return failed("creating", &error);
     }
-    let mut known = Known { flushed: Lsn(4096), ..Known::default() };
+    let mut known = Known::from(Lsn(4096));
     // The superblock's file behind a clean end, and where that was.
     let mut closed: Option<(Vec<u8>, Lsn)> = None;
     for _ in 0..random.range(3, 7) {
@@ -60,12 +49,7 @@ pub(crate) fn live(random: &mut Random, coverage: &mut Coverage) -> Checked {
             Err(error) => return failed("opening", &error),
         };
         rows::opened(&opened, |mark| coverage.add(mark));
-        if opened.tail < known.flushed {
-            return violated(
-                Invariant::LoneLog,
-                format!("opens up to {}, flushed was {}", opened.tail, known.flushed),
-            );
-        }
+        known.opened(opened.tail)?;
         read_all(&store, opened.tail, &known)?;
         if let Err(error) = store.begin() {
             return failed("beginning", &error);
@@ -103,12 +87,12 @@ fn copies_open_by_their_rows(
     tail: Lsn,
     coverage: &mut Coverage,
 ) -> Checked {
-    harms::goes_on(Onward::Copied, disk.copied(), around, &options())?;
+    decision_table::goes_on(Onward::Copied, disk.copied(), around, &options())?;
     coverage.add(rows::went_on(Onward::Copied));
     let Some((superblock, _)) = closed.filter(|(_, clean)| *clean < tail) else { return Ok(()) };
     let copy = disk.copied_in_place();
     copy.write_file("superblock", superblock);
-    harms::comes_to(Row::PastCleanMark, Holder::Lone, copy, around, &options())?;
+    decision_table::comes_to(Row::PastCleanMark, Holder::Lone, copy, around, &options())?;
     coverage.add(rows::found(Row::PastCleanMark));
     Ok(())
 }
@@ -122,7 +106,7 @@ fn goes_on_without_its_chain(
     coverage: &mut Coverage,
 ) -> Checked {
     let base = (tail.0 - 8) / SEGMENT_BYTES * SEGMENT_BYTES;
-    let of_epoch = known.appended.keys().filter(|(of, lsn)| *of == epoch && lsn.0 >= base);
+    let of_epoch = known.places().filter(|(of, lsn)| *of == epoch && lsn.0 >= base);
     let starts: Vec<Lsn> = of_epoch.map(|(_, lsn)| *lsn).collect();
     let [released, .., first] = starts[..] else { return Ok(()) };
     let copy = disk.copied_in_place();
@@ -132,10 +116,10 @@ fn goes_on_without_its_chain(
         store.close(opened.tail).map_err(|error| error.to_string())
     });
     if let Err(error) = trimmed {
-        return violated(Invariant::LoneLog, format!("trimming a copy: {error}"));
+        return failed("trimming a copy", &error);
     }
     copy.flip(&format!("{base:016x}.segment"), released.0 - base + 24, 1);
-    harms::goes_on(Onward::ClosedUnchained, copy, around, &options())?;
+    decision_table::goes_on(Onward::ClosedUnchained, copy, around, &options())?;
     coverage.add(rows::went_on(Onward::ClosedUnchained));
     Ok(())
 }
@@ -149,17 +133,11 @@ fn read_all(store: &Arc<Store<TestDisk>>, tail: Lsn, known: &Known) -> Checked {
                 if !matches!(record.header.kind, RecordKind::Data) {
                     continue;
                 }
-                let key = (record.header.epoch, record.header.lsn);
                 let found = hash_of(record.payload.unwrap_or_default());
-                if known.appended.get(&key) != Some(&found) {
-                    return violated(
-                        Invariant::LoneLog,
-                        format!("other content at {} of {:?}", key.1, key.0),
-                    );
-                }
+                known.read(record.header.epoch, record.header.lsn, found)?;
             }
             Ok(Read::AtEnd { .. }) => return Ok(()),
-            Err(error) => return violated(Invariant::LoneLog, format!("it can't be read: {error}")),
+            Err(error) => return failed("it can't be read", &error),
         }
     }
 }
@@ -170,7 +148,6 @@ fn append_some(
     known: &mut Known,
     random: &mut Random,
 ) -> Result<Lsn, Violation> {
-    let wrong = |what: String| Violation { invariant: Invariant::LoneLog, what };
     while !matches!(store.prepare_step(opened.tail), Ok(Prepared::Idle) | Err(_)) {}
     let superblock = store.superblock();
     let Some(last) = superblock.history.last() else { return Err(wrong("it has no epoch".to_owned())) };
@@ -188,10 +165,7 @@ fn append_some(
         let mut payload = vec![0; 8 + 8 * usize::try_from(random.range(0, 12)).unwrap_or(0)];
         payload.iter_mut().for_each(|byte| *byte = random.number().to_le_bytes()[0]);
         let Ok(appended) = handoff.append(RecordKind::Data, &payload) else { break };
-        let key = (epoch, appended.start);
-        if known.appended.insert(key, hash_of(&payload)).is_some() {
-            return Err(wrong(format!("{} is given out twice in {epoch:?}", appended.start)));
-        }
+        known.appended(epoch, appended.start, hash_of(&payload))?;
         if random.percent(20) {
             let drained = drain.poll(usize::MAX).map_err(|error| wrong(error.to_string()))?.to;
             if store.flush(drained).is_ok() {

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::coverage::Coverage;
 use crate::fabric::MS;
 use crate::minimum::{self, Minimum};
-use crate::oracle::{Invariant, Violation};
+use crate::oracle::{Violation, panics};
 use crate::setting::Setting;
 use crate::world::World;
 
@@ -62,12 +62,7 @@ pub fn run_with(seed: u64, setting: Setting, keeps_lines: bool) -> Report {
         live(&mut world, &setting);
     }));
     if let Err(cause) = caught {
-        let what = cause
-            .downcast_ref::<String>()
-            .cloned()
-            .or_else(|| cause.downcast_ref::<&str>().map(|text| (*text).to_owned()))
-            .unwrap_or_else(|| "a panic without words".to_owned());
-        world.violation.get_or_insert(Violation { invariant: Invariant::NoPanic, what });
+        world.violation.get_or_insert(panics::caught(&*cause));
     }
     let minimum = world.minimum();
     world.count_parts();
@@ -105,7 +100,7 @@ fn live(world: &mut World, setting: &Setting) {
     if world.violation.is_none()
         && let Some(excess) = setting.hands.and_then(|hands| hands.excess)
     {
-        return crate::oracle::exceeded::goes_on(world, excess);
+        return crate::oracle::goes_on::goes_on(world, excess);
     }
     if world.violation.is_none()
         && let Some(excess) = setting.exceeds
@@ -114,6 +109,6 @@ fn live(world: &mut World, setting: &Setting) {
         return;
     }
     if world.violation.is_none() && setting.leaks_at_the_end {
-        crate::oracle::held_up::replaced(world);
+        crate::oracle::standing_still::replaced(world);
     }
 }

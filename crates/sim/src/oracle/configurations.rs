@@ -1,11 +1,11 @@
 //! Configurations: what is committed has each of them once, each one change away from the one before, and all members that call one committed call the
-//! same one that. Who leads votes in its own log (`World::leads_as_voter`); what is called durable is on a write quorum of its configuration's voters, and
+//! same one that. Who leads votes in its own log; what is called durable is on a write quorum of its configuration's voters, and
 //! nobody else's medium counts ([`super::medium`]).
 
 use std::collections::BTreeMap;
 
-use windlass::Lsn;
 use windlass::engine::{Change, Configuration, Standing};
+use windlass::{Lsn, MemberId};
 
 use super::{Checked, Invariant, Oracle, violated};
 
@@ -92,6 +92,25 @@ impl Oracle {
     }
 }
 
+/// Who leads votes: in its newest configuration, or, where that is not known to be committed, in the one before.
+pub(crate) fn votes(member: MemberId, newest: &Configuration, before: Option<&Configuration>) -> Checked {
+    if newest.is_voter(member) || before.is_some_and(|before| before.is_voter(member)) {
+        return Ok(());
+    }
+    violated(Invariant::Configurations, format!("member {} leads and does not vote in {newest:?}", member.0))
+}
+
+/// Who leads has the disk that the group has `named`, if it has (kind 55): a quorum has that record, and keeps any other one out. 0: none is named.
+pub(crate) fn leads_with(member: MemberId, own: u64, named: u64) -> Checked {
+    if named == 0 || named == own {
+        return Ok(());
+    }
+    violated(
+        Invariant::Configurations,
+        format!("member {} leads with the disk {own:x}, and the group has named {named:x}", member.0),
+    )
+}
+
 /// Whether one change makes the second of the first. It names the disks that the first names, and may name those of voters whose disk nobody has named yet (kind 55).
 fn follows(before: &Configuration, after: &Configuration) -> bool {
     let named = |next: Configuration| next.naming(|voter| after.member(voter).map(|entry| entry.incarnation));
@@ -118,7 +137,6 @@ fn follows(before: &Configuration, after: &Configuration) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use windlass::MemberId;
     use windlass::engine::Quorums;
 
     use super::*;

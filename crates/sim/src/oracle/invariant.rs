@@ -58,8 +58,14 @@ invariants! {
     Configurations = "configurations", "R-20, kind 55";
     /// No member counts with an older configuration than one that it has called committed.
     InForce = "configuration in force", "R-20";
-    /// What the group goes on with behind an operator's word is owed on, and nobody takes a word, or leads by one, who may not.
+    /// An operator's word gives up no more than what the best log that answered does not hold.
     Word = "an operator's word", "8.5, R-18";
+    /// A word is taken by who may take it, and refused for what is so.
+    WordAnswers = "how a word is answered", "8.5";
+    /// By a word the group goes on with what is left, where one helps.
+    GoesOn = "by a word the group goes on", "8.5";
+    /// Who is cut off from all others leads nothing.
+    Alone = "who is alone leads nothing", "I-3";
     /// Once more is lost than the levels survive, somebody says so.
     Told = "never silently wrong", "8.5";
     /// Once faults are over, and within a bound, the group serves and is whole.

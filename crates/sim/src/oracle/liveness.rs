@@ -2,13 +2,40 @@
 //! has and knows all that is committed.
 
 use std::cell::Cell;
+use std::fmt::Display;
 
-use super::{Invariant, violated};
+use windlass::{Epoch, Lsn, MemberId};
+
+use super::{Checked, Invariant, violated};
 use crate::fabric::MS;
 use crate::world::World;
 
 /// What has to be acknowledged after healing.
 const ACKNOWLEDGED: u64 = 20;
+
+/// A checkpoint that was brought to a member is of its primary's line.
+pub(crate) fn checkpoint_refused(at: usize, end: Lsn, found: Epoch, expected: Epoch) -> Checked {
+    violated(
+        Invariant::Liveness,
+        format!("m{at} refuses its primary's checkpoint at {end}: {found} instead of {expected}"),
+    )
+}
+
+/// A member refuses another one: the disk of either was emptied.
+pub(crate) fn peer_refused(at: usize, peer: MemberId, reason: &dyn Display, is_emptied: bool) -> Checked {
+    if is_emptied {
+        return Ok(());
+    }
+    violated(
+        Invariant::Liveness,
+        format!("member {at} refuses member {}, whose disk was never lost: {reason}", peer.0),
+    )
+}
+
+/// A member's log could not be opened once all faults are over.
+pub(crate) fn does_not_open(at: usize, why: &str) -> Checked {
+    violated(Invariant::Liveness, format!("member {at} does not open after everything is healed: {why}"))
+}
 
 /// Clients go on for `calm`, then fall silent, and the group must be whole within `bound` of healing; within twice that where an operator had to stop a member that others
 /// keep out.

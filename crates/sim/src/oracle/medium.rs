@@ -1,8 +1,8 @@
-//! What a member calls persisted is on its medium (I-4), and what is called durable, to who appended it or to who reads, is on a quorum's; also what is held to be free of use is.
+//! What a member calls persisted is on its medium (I-4), and what is called durable, to who appended it or to who reads, is on a quorum's.
 
 use windlass::Lsn;
 
-use super::{Checked, Invariant, violated};
+use super::{Invariant, violated};
 use crate::world::World;
 
 /// The file of the segment with this base.
@@ -61,16 +61,6 @@ pub(crate) fn durable(world: &mut World, at: usize, start: Lsn, end: Lsn, saw: b
             );
             return world.note(violated(Invariant::Medium, what));
         }
-    }
-}
-
-/// No file was given another use while others held its memory.
-pub(crate) fn given_away(world: &World, at: usize) -> Checked {
-    match world.given_away(at) {
-        Some(name) => {
-            violated(Invariant::Recycled, format!("member {at} gave {name} away while it was held"))
-        }
-        None => Ok(()),
     }
 }
 

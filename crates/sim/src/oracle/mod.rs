@@ -2,21 +2,36 @@
 //! the run's [`Violation`], with the invariant's name.
 
 mod acknowledged;
-mod configurations;
+pub(crate) mod alone;
+pub(crate) mod answers;
+mod checkpoints;
+pub(crate) mod configurations;
+pub(crate) mod damage;
+pub(crate) mod decision_table;
 pub(crate) mod exceeded;
-pub(crate) mod held_up;
+pub(crate) mod frames;
+mod given_up;
+pub(crate) mod goes_on;
 mod in_force;
 mod invariant;
 mod levels;
 pub(crate) mod liveness;
+pub(crate) mod lone_log;
 pub(crate) mod medium;
+pub(crate) mod no_hole;
+pub(crate) mod older;
 mod order;
+pub(crate) mod panics;
 mod prefixes;
 mod primaries;
+pub(crate) mod read_errors;
+pub(crate) mod recycled;
 mod revoked;
 pub(crate) mod shown;
+pub(crate) mod standing_still;
 pub(crate) mod unknown;
 pub(crate) mod watermarks;
+pub(crate) mod word_answers;
 pub(crate) mod words;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -137,6 +137,25 @@ impl Oracle {
     }
 }
 
+/// A member had released more than what the group goes on with, of another line: somebody has given a word (`by_word`).
+pub(crate) fn released_given_up(
+    at: usize,
+    released: Lsn,
+    found: Epoch,
+    expected: Epoch,
+    by_word: bool,
+) -> Checked {
+    if by_word {
+        return Ok(());
+    }
+    super::violated(
+        Invariant::Word,
+        format!(
+            "m{at} had released up to {released} of {found}, the group goes on in {expected}, and nobody gave a word"
+        ),
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::unknown::Answer;

@@ -5,13 +5,13 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-use windlass::{Appended, Commit, CommitError, Committed, Epoch, Level, Log, Lsn, Reservation, TrimError};
+use windlass::{Appended, Commit, CommitError, Committed, Epoch, Level, Log, Lsn, Reservation};
 use windlass_log::RecordKind;
 
 use super::{What, World};
 use crate::coverage::Mark;
 use crate::fabric::{MS, US};
-use crate::oracle::{Checked, Content, Invariant, batch_hash, hash_of, medium, violated};
+use crate::oracle::{Checked, Content, answers, batch_hash, hash_of, medium, read_errors};
 
 /// Commits that one member's clients wait for at most.
 const WAITING_MAX: usize = 400;
@@ -256,11 +256,8 @@ impl World {
     fn answered(&mut self, pending: &Pending, answer: Result<Committed, CommitError>) -> Checked {
         let id = self.members[pending.member].id;
         match answer {
-            Ok(committed) if committed.end() < pending.end => violated(
-                Invariant::Answers,
-                format!("a commit up to {} was answered with {committed:?}", pending.end),
-            ),
             Ok(committed) => {
+                answers::covers(&committed, pending.end)?;
                 self.oracle.leads(id, pending.epoch)?;
                 if self.members[pending.member].life == pending.life {
                     let floors = &mut self.members[pending.member].floors;
@@ -286,16 +283,8 @@ impl World {
                     }
                 }
             }
-            Err(error @ (CommitError::NoGroup | CommitError::BeyondTail { .. })) => violated(
-                Invariant::Answers,
-                format!("a commit of what was appended was answered with: {error}"),
-            ),
-            Err(
-                CommitError::Failed { .. }
-                | CommitError::Fenced { .. }
-                | CommitError::Closed { .. }
-                | CommitError::Deadline { .. },
-            ) => {
+            Err(error) => {
+                answers::may_fail(&error)?;
                 self.mark(Mark::Unknown);
                 self.oracle.not_confirmed(pending.epoch, pending.start);
                 Ok(())
@@ -323,11 +312,7 @@ impl World {
         self.reads_may_fail(at);
         let trimmed = log.trim(to);
         let failed = self.reads_held(at, Mark::TrimUnread);
-        if failed > 0 && !matches!(trimmed, Err(TrimError::Io { .. })) {
-            let what =
-                format!("the disk of member {at} gave a read error, and a trim at {to} says {trimmed:?}");
-            self.check(violated(Invariant::ReadErrors, what));
-        }
+        self.check(read_errors::trim(at, to, failed, &trimmed));
         if trimmed.is_ok() {
             self.mark(Mark::Trimmed);
             self.wake(at);

@@ -8,7 +8,7 @@ use windlass::control::{ControlEvent, Frame};
 use super::World;
 use crate::coverage::Mark;
 use crate::fabric::{MS, US};
-use crate::oracle::{Invariant, violated};
+use crate::oracle::frames;
 
 /// A pair of members and what lies between them. Direction 0 is from the lower to the higher.
 #[derive(Debug, Default)]
@@ -98,13 +98,9 @@ impl World {
         let from = self.members[at].id;
         let Some(connection) = self.pair(from, to).known[end(from, to)] else { return };
         // Through its bytes: what a driver sends must come back from the wire.
-        let bytes = frame.encode();
-        let frame = match Frame::decode(&bytes[4..]) {
+        let frame = match frames::sent(from, frame) {
             Ok(frame) => frame,
-            Err(error) => {
-                let what = format!("member {from} sends a frame that can't be read: {error}");
-                return self.check(violated(Invariant::Frames, what));
-            }
+            Err(violation) => return self.check(Err(violation)),
         };
         if self.random.happens(self.setting.control.lost) {
             self.mark(Mark::ControlLost);

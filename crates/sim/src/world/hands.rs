@@ -7,7 +7,7 @@ mod exceeded;
 
 use std::collections::BTreeMap;
 
-use windlass::engine::{Input, LossError, Role, Status, Undecided};
+use windlass::engine::{Input, LossError, Role, Undecided};
 use windlass::{Epoch, Lsn, MemberId};
 use windlass_store::Read;
 
@@ -17,8 +17,9 @@ use super::step::content;
 use super::{What, World};
 use crate::coverage::Mark;
 use crate::fabric::MS;
+use crate::oracle::word_answers::Stood;
 use crate::oracle::words::Left;
-use crate::oracle::{Invariant, violated};
+use crate::oracle::{alone, word_answers};
 use crate::random::Random;
 
 /// Who is slow, stands still, or is cut off may have missed its primary's beats for so long afterwards.
@@ -65,8 +66,7 @@ struct Word {
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     memory_only: bool,
-    before: Status,
-    votes: Option<bool>,
+    before: Stood,
     /// Nobody has led it, as its superblock says.
     is_empty: bool,
 }
@@ -104,15 +104,6 @@ impl Hands {
             mended_at: 0,
         }
     }
-}
-
-fn is_led(status: &Status) -> bool {
-    matches!(status.role, Role::Primary | Role::Sealing) || status.primary.is_some()
-}
-
-/// Whether it may lead already: until its tenure's first record is written it is called a candidate.
-fn may_begin(status: &Status, at: usize) -> bool {
-    status.role == Role::Candidate && usize::from(status.promised.member().0) == at
 }
 
 impl World {
@@ -277,11 +268,9 @@ impl World {
                 Kind::OverFrozen if is_it && self.members[deed.before].paused_until > self.now => {
                     Some(Mark::PromotedOverFrozen)
                 }
-                // Where its own promise is enough it leads, and commits nothing: all voters hold what is committed.
-                Kind::Alone | Kind::WordAlone if is_it && self.takeover_quorum_of(at) == 1 => None,
-                Kind::Alone | Kind::WordAlone if is_it && self.is_isolated(at) => {
-                    let what = format!("m{at} is cut off from all others, was told to lead, and does");
-                    return self.check(violated(Invariant::Word, what));
+                Kind::Alone | Kind::WordAlone if is_it => {
+                    self.check(alone::leads(at, self.is_isolated(at), self.takeover_quorum_of(at)));
+                    None
                 }
                 Kind::HandedOver | Kind::AcrossCut | Kind::OverFrozen | Kind::Alone | Kind::WordAlone => None,
             };
@@ -324,12 +313,13 @@ impl World {
 
     fn give_word_for(&mut self, at: usize, memory_only: bool) {
         let member = &self.members[at];
-        let Some(before) = member.status() else { return };
+        let Some(status) = member.status() else { return };
         if self.hands.asked.get(&at).is_some_and(|(life, _)| *life == member.life) {
             // It has not answered yet.
             return;
         }
-        let asked = Asked { memory_only, before, votes: self.votes(at), is_empty: self.is_of_no_epoch(at) };
+        let before = Stood { status, votes: self.votes(at) };
+        let asked = Asked { memory_only, before, is_empty: self.is_of_no_epoch(at) };
         self.hands.asked.insert(at, (member.life, asked));
         let (kind, input) = match memory_only {
             true => (" for lost memory", Input::AcceptMemoryLoss),
@@ -351,50 +341,21 @@ impl World {
         let asked = self.hands.asked.remove(&at).filter(|(life, asked)| {
             *life == self.members[at].life && answer.unwrap_or(asked.memory_only) == asked.memory_only
         });
-        let (Some((life, asked)), Some(now)) = (asked, self.members[at].status()) else {
-            return self.check(violated(
-                Invariant::Word,
-                format!("m{at} answers a word that nobody gave: {answer:?}"),
-            ));
+        let (Some((life, asked)), Some(status)) = (asked, self.members[at].status()) else {
+            return self.check(word_answers::unasked(at, answer));
         };
-        let Asked { memory_only, before, votes, is_empty } = asked;
-        // What was so before and behind was so in between.
-        let both = |is: &dyn Fn(&Status) -> bool| is(&before) && is(&now);
-        let has_shown = |status: &Status| !memory_only && status.durable > status.tail;
-        // Whoever holds a word already that gives up all lacks nothing by that.
+        let Asked { memory_only, before, is_empty } = asked;
         let holds_all = self.hands.words.get(&at).is_some_and(|word| word.life == life && !word.memory_only);
-        let lacks = |status: &Status| memory_only && status.persisted < status.mark;
-        let votes_now = self.votes(at);
-        let both_vote = |vote: bool| votes == Some(vote) && votes_now == Some(vote);
-        let is_right = match answer {
-            Ok(_) => {
-                let leads = |status: &Status| matches!(status.role, Role::Primary | Role::Sealing);
-                let hears =
-                    before.primary.is_some() && before.primary == now.primary && self.hears_primary(at);
-                let has_promised_nothing = |status: &Status| status.promised == Epoch::NONE;
-                let is_refused = both(&leads)
-                    || hears
-                    || now.stopped.is_some()
-                    || both_vote(false)
-                    || both(&has_promised_nothing);
-                !is_refused && !both(&has_shown) && (holds_all || !both(&lacks))
-            }
-            Err(LossError::Led) => !both(&|status| !is_led(status) && !may_begin(status, at)),
-            Err(LossError::Damaged { .. }) => !both(&|status| !lacks(status)),
-            Err(LossError::Published) => !both(&|status| !has_shown(status)),
-            Err(LossError::Stopped) => now.stopped.is_some(),
-            Err(LossError::NoVoter) => !both_vote(true),
-            Err(LossError::Empty { .. }) => is_empty,
-        };
+        let now = Stood { status, votes: self.votes(at) };
+        let hears_primary = self.hears_primary(at);
+        let told = word_answers::Asked { at, memory_only, before, now, is_empty, hears_primary, holds_all };
+        let checked = word_answers::answered(&told, answer);
         match answer {
             Ok(_) => self.say(format_args!("m{at} takes the word")),
             Err(reason) => self.say(format_args!("m{at} refuses the word: {reason}")),
         }
-        if !is_right {
-            let what = format!(
-                "m{at} answers {answer:?}, and stood {before:?} {votes:?}, stands {now:?} {votes_now:?}"
-            );
-            return self.check(violated(Invariant::Word, what));
+        if checked.is_err() {
+            return self.check(checked);
         }
         match answer {
             Ok(_) => {
@@ -466,23 +427,12 @@ impl World {
                 self.hands.words.remove(&at);
                 self.hands.named = Some(usize::from(member.0));
             }
-            Undecided::ConfigurationLost { number, missing, .. } => {
+            Undecided::ConfigurationLost { missing, .. } => {
                 self.mark(Mark::WordConfigurationLost);
                 self.hands.missing = Some(usize::from(missing.0));
-                if !self.may_vote_in(number, missing) || !self.hands.words.contains_key(&at) {
-                    let what = format!(
-                        "m{at} waits for {missing}, which has no vote in configuration {number}, or without a word"
-                    );
-                    self.check(violated(Invariant::Word, what));
-                }
             }
-            Undecided::TooFewVotes { .. } => {
-                if !self.hands.words.contains_key(&at) {
-                    let what = format!("m{at} says what a word waits for, and has none: {reason}");
-                    self.check(violated(Invariant::Word, what));
-                }
-            }
-            Undecided::MemoryLost
+            Undecided::TooFewVotes { .. }
+            | Undecided::MemoryLost
             | Undecided::MarkNotReached { .. }
             | Undecided::DurableNotReached { .. }
             | Undecided::Lost { .. }
@@ -491,6 +441,9 @@ impl World {
             | Undecided::OtherConfiguration { .. }
             | Undecided::HistoryFull => {}
         }
+        let may_vote = |number, missing| self.may_vote_in(number, missing);
+        let has_word = self.hands.words.contains_key(&at);
+        self.check(word_answers::undecided(at, reason, has_word, &may_vote));
     }
 
     /// A member follows: a word that it has taken holds no more.

@@ -9,7 +9,7 @@ use windlass::driver::{
 };
 use windlass::engine::{Config, Configuration, Identity, Status};
 use windlass::{Level, Log, LogId, Lsn, MemberId};
-use windlass_log::{EpochStart, Geometry, Row, Superblock};
+use windlass_log::{EpochStart, Geometry, Superblock};
 use windlass_store::disk::Errno;
 use windlass_store::disk::testing::{Call, Survive, TestDisk};
 use windlass_store::{Configure, Founding, Opened, Options, Store, Surroundings};
@@ -21,7 +21,8 @@ use super::{What, World};
 use crate::coverage::Mark;
 use crate::fabric::{Device, MS, SimFabric};
 use crate::harms::Whole;
-use crate::oracle::{Floors, Invariant, Violation};
+use crate::oracle::older::is_refused;
+use crate::oracle::{Floors, Violation, liveness};
 use crate::parts::{LANES, Lines, SimClock, SimControl, SimExecutor};
 use crate::random::Random;
 use crate::rows;
@@ -371,17 +372,8 @@ fn refuses_older(member: &Member, now: &Superblock, opened: &Opened) -> Result<b
     }
     let copy = member.disk.copied_in_place();
     copy.write_file("superblock", bytes);
-    match Store::open(copy, &member.around(), &options()) {
-        Err(error) if error.row() == Some(Row::SuperblockOlder) => Ok(true),
-        opened => {
-            let found = opened.map(|(_, opened)| opened);
-            let what = format!(
-                "member {} opens with the superblock that promised {}, though its records are of epoch {} from {} on: {found:?}",
-                member.id, older.promised, first.epoch, first.start
-            );
-            Err(Violation { invariant: Invariant::OlderSuperblock, what })
-        }
-    }
+    let opened = Store::open(copy, &member.around(), &options()).map(|(_, opened)| opened);
+    is_refused(member.id, older.promised, first, opened).map(|()| true)
 }
 
 impl World {
@@ -549,8 +541,7 @@ impl World {
             member.staging = member.staging.as_ref().map(TestDisk::after_kill);
         }
         if !self.is_faulty && !was_cut_short {
-            let what = format!("member {at} does not open after everything is healed: {why}");
-            self.check(crate::oracle::violated(Invariant::Liveness, what));
+            self.check(liveness::does_not_open(at, why));
         }
         let after = self.random.range(MS, 20 * MS);
         self.plan(after, What::Open { member: at });
@@ -721,7 +712,7 @@ impl World {
         is_excused || member.holds(name, start, versions)
     }
 
-    pub(crate) fn given_away(&self, at: usize) -> Option<String> {
+    pub(super) fn given_away(&self, at: usize) -> Option<String> {
         let member = &self.members[at];
         if member.has_leaked || member.has_ghosts { None } else { member.disk.given_away() }
     }

@@ -10,6 +10,7 @@ use super::member::Member;
 use super::{What, World};
 use crate::coverage::Mark;
 use crate::fabric::MS;
+use crate::oracle::configurations;
 use crate::setting::Setting;
 
 /// An operator keeps a group at least this large, mostly, and never makes it larger than the other.
@@ -213,21 +214,13 @@ impl World {
         let (newest, is_committed) = driver.configuration();
         let id = MemberId(member.id);
         let before = newest.number().checked_sub(1).and_then(|number| self.group.committed.get(&number));
-        let votes = newest.is_voter(id) || !is_committed && before.is_some_and(|before| before.is_voter(id));
-        let what = format!("member {at} leads and does not vote in {newest:?}");
+        let votes = configurations::votes(id, newest, before.filter(|_| !is_committed));
+        let named = self.group.newest().member(id).map_or(0, |entry| entry.incarnation);
+        let is_named = configurations::leads_with(id, member.incarnation, named);
         if !is_committed {
             self.mark(Mark::TakenOverOpen);
         }
-        if !votes {
-            self.check(crate::oracle::violated(crate::oracle::Invariant::Configurations, what));
-        }
-        // Kind 55: a quorum has the record that names its disk, and keeps any other one out.
-        let own = self.members[at].incarnation;
-        let named = self.group.newest().member(id).map(|entry| entry.incarnation);
-        if let Some(named) = named.filter(|named| *named != 0 && *named != own) {
-            let what = format!("member {at} leads with the disk {own:x}, and the group has named {named:x}");
-            self.check(crate::oracle::violated(crate::oracle::Invariant::Configurations, what));
-        }
+        self.check(votes.and(is_named));
     }
 
     /// Over whom an append was counted that this member calls durable: by its newest configuration once that is committed, else by the one before, and by both

@@ -13,11 +13,11 @@ use std::task::{Context, Poll, Wake, Waker};
 use windlass::{Level, Lsn, NodeReader, ReadError, Subscription};
 
 use super::member::SimDriver;
-use super::{What, World, reads};
+use super::{What, World};
 use crate::coverage::Mark;
 use crate::fabric::MS;
-use crate::oracle::Checked;
 use crate::oracle::shown::{Reading, Seen, Shown, Standing};
+use crate::oracle::{Checked, read_errors};
 
 /// A member's application reads on here.
 pub(super) struct Application {
@@ -91,7 +91,7 @@ impl World {
         let (checked, ended) = self.read_on(at);
         let failed = self.reads_held(at, Mark::ReaderUnread);
         self.holds(at);
-        self.check(checked.and(reads::told(at, failed, ended.as_ref())));
+        self.check(checked.and(read_errors::reader(at, failed, ended.as_ref())));
     }
 
     /// A member's application reads on, up to 200 records. What did not hold, and why it reads no further.
@@ -150,7 +150,7 @@ impl World {
         self.reads_may_fail(at);
         let (checked, ended) = self.subscribe_anew(at);
         let failed = self.reads_held(at, Mark::SubscriptionUnread);
-        self.check(checked.and(reads::told(at, failed, ended.as_ref())));
+        self.check(checked.and(read_errors::reader(at, failed, ended.as_ref())));
         self.subscriber_is_served(at);
     }
 

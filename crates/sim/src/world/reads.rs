@@ -2,13 +2,11 @@
 //!
 //! What a member reads by its mapped memory is not met: there the system says SIGBUS, not an error. The oracle's own looks at a log never fail. It draws from a generator of its own.
 //!
-//! A read error is no loss: nothing but the reader's call says so ([`World::reads_held`]), and no damage may be told of where there is none ([`super::step`]).
-
-use windlass::ReadError;
+//! A read error is no loss: nothing but the reader's call says so ([`World::reads_held`]), and no damage may be told of where there is none ([`crate::oracle::damage`]).
 
 use super::World;
 use crate::coverage::Mark;
-use crate::oracle::{Checked, Invariant, violated};
+use crate::oracle::read_errors;
 use crate::random::Random;
 
 /// Damage that a running member finds is rare, and one read is made for it: it fails so often at least, in millionths.
@@ -68,10 +66,8 @@ impl World {
                 self.reads_held(at, Mark::OwnTrimUnread);
             }
             _ => {
-                if self.members[at].disk.end_failing_reads() > 0 {
-                    let what = format!("{work} of member {at} has read, which is counted nowhere");
-                    self.check(violated(Invariant::ReadErrors, what));
-                }
+                let failed = self.members[at].disk.end_failing_reads();
+                self.check(read_errors::elsewhere(at, work, failed));
             }
         }
     }
@@ -81,22 +77,6 @@ impl World {
         let member = &self.members[at];
         let Some(driver) = &member.driver else { return };
         let (told, failed) = (driver.scrub_metrics().failures, member.scrubs_failed);
-        if told > failed {
-            let what =
-                format!("member {at} tells of {told} scrubs that could not read, and {failed} met an error");
-            self.check(violated(Invariant::ReadErrors, what));
-        }
+        self.check(read_errors::scrubs(at, told, failed));
     }
-}
-
-/// An application's reader says that it could not read if that is so, and never that the log ends, was trimmed or is damaged.
-pub(super) fn told(at: usize, failed: u64, answer: Option<&ReadError>) -> Checked {
-    let is_told = matches!(answer, Some(ReadError::Io { .. }));
-    if is_told == (failed > 0) {
-        return Ok(());
-    }
-    violated(
-        Invariant::ReadErrors,
-        format!("the disk of member {at} gave {failed} read errors, and its reader says {answer:?}"),
-    )
 }

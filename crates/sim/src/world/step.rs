@@ -15,7 +15,9 @@ use super::{What, World};
 use crate::coverage::Mark;
 use crate::fabric::{Holds, MS, US};
 use crate::oracle::unknown::Answer;
-use crate::oracle::{Content, Invariant, batch_hash, hash_of, held_up, medium, watermarks};
+use crate::oracle::{
+    Content, batch_hash, damage, hash_of, liveness, medium, no_hole, recycled, watermarks, words,
+};
 use crate::setting::Strike;
 
 /// A driver takes a turn at least so often.
@@ -144,7 +146,7 @@ impl World {
                 // A superblock may say now that this member counts again.
                 self.refresh();
             }
-            let checked = medium::given_away(self, at);
+            let checked = recycled::given_away(at, self.given_away(at));
             self.check(checked);
             self.wake(at);
         }
@@ -176,15 +178,12 @@ impl World {
                 self.members[at].log = None;
                 self.subscriber_ends(at);
             }
-            DriverEvent::Damaged { damage } => {
-                self.say(format_args!("m{at} finds {damage}"));
+            DriverEvent::Damaged { damage: found } => {
+                self.say(format_args!("m{at} finds {found}"));
                 self.mark(Mark::DamageFound);
                 self.word_in_doubt(at);
                 self.members[at].is_rot_found = true;
-                if self.members[at].rot.is_none() {
-                    let what = format!("member {at} finds damage where there is none: {damage}");
-                    self.check(crate::oracle::violated(Invariant::Damage, what));
-                }
+                self.check(damage::is_there(at, self.members[at].rot, &found));
             }
             DriverEvent::Repaired { tail } => {
                 self.say(format_args!("m{at} is whole again up to {tail}"));
@@ -206,12 +205,8 @@ impl World {
             }
             Event::ReleasedGivenUp { released, expected, found, .. } => {
                 self.say(format_args!("m{at} had released up to {released} of {found}, which is {expected}"));
-                if self.coverage.count(Mark::WordCarriedOut) == 0 {
-                    let what = format!(
-                        "m{at} had released up to {released} of {found}, the group goes on in {expected}, and nobody gave a word"
-                    );
-                    self.check(crate::oracle::violated(Invariant::Word, what));
-                }
+                let by_word = self.coverage.count(Mark::WordCarriedOut) > 0;
+                self.check(words::released_given_up(at, released, found, expected, by_word));
             }
             Event::SnapshotNeeded { from, epoch, .. } => {
                 self.say(format_args!("m{at} needs a snapshot at {from}"));
@@ -226,20 +221,13 @@ impl World {
                 }
             }
             Event::SnapshotOtherLine { at: end, expected, found, .. } => {
-                self.check(crate::oracle::violated(
-                    Invariant::Liveness,
-                    format!("m{at} refuses its primary's checkpoint at {end}: {found} instead of {expected}"),
-                ));
+                self.check(liveness::checkpoint_refused(at, end, found, expected));
             }
             Event::Refused { peer, reason } => {
                 self.mark(Mark::Refused);
                 self.say(format_args!("m{at} refuses m{}: {reason}", peer.0));
                 let is_emptied = self.members[at].is_emptied || self.members[usize::from(peer.0)].is_emptied;
-                if !is_emptied {
-                    let what =
-                        format!("member {at} refuses member {}, whose disk was never lost: {reason}", peer.0);
-                    self.check(crate::oracle::violated(Invariant::Liveness, what));
-                }
+                self.check(liveness::peer_refused(at, peer, &reason, is_emptied));
             }
             Event::LossAccepted { .. } => self.word_answered(at, Ok(false)),
             Event::MemoryLossAccepted => self.word_answered(at, Ok(true)),
@@ -273,7 +261,7 @@ impl World {
         if matches!(reason, StopReason::StuckReservation | StopReason::SealStuck) {
             self.mark(Mark::ReservationStuck);
         }
-        let checked = held_up::stuck(at, reason, self.members[at].has_leaked);
+        let checked = no_hole::ended(at, reason, self.members[at].has_leaked);
         self.check(checked);
     }
 

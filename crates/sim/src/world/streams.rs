@@ -14,7 +14,6 @@ use windlass::{CheckpointPosition, Epoch, Lsn, MemberId};
 use super::{What, World};
 use crate::coverage::Mark;
 use crate::fabric::{MS, US};
-use crate::oracle::violated;
 use crate::random::Random;
 
 /// Either end that has heard nothing of the other for so long is gone.
@@ -389,18 +388,5 @@ impl World {
         if let Some((held, epoch)) = held {
             self.streams.at_start.insert(at, CheckpointPosition { at: held, epoch });
         }
-    }
-}
-
-impl crate::oracle::Oracle {
-    /// A member gives a checkpoint that ends at `end`: of what is committed, and where a record ends.
-    fn may_be_given(&self, member: u8, end: Lsn) -> crate::oracle::Checked {
-        if self.is_committed_end(end) {
-            return Ok(());
-        }
-        violated(
-            crate::oracle::Invariant::Checkpoints,
-            format!("member {member} gives a checkpoint up to {end}, where nothing committed ends"),
-        )
     }
 }
