@@ -27,6 +27,7 @@ use windlass_log::Lsn;
 
 use self::state::State;
 use crate::coverage::{Coverage, Mark};
+use crate::oracle::Violation;
 use crate::random::Random;
 
 /// Probabilities in millionths, each for the event that it is named after. Zero is off.
@@ -182,8 +183,8 @@ impl FabricNet {
         self.state().holds.insert(member, holds);
     }
 
-    /// A new opening of a member promises what it has promised before; its memory is another.
-    pub(crate) fn take_violation(&self) -> Option<String> {
+    /// What did not hold since it was asked last, the first of it.
+    pub(crate) fn take_violation(&self) -> Option<Violation> {
         self.state().violation.take()
     }
 

@@ -12,7 +12,15 @@ use windlass_fabric::{
 use super::transit::{Due, Landing};
 use super::{Counts, Device, FabricFaults, Holds, MS, US};
 use crate::coverage::Mark;
+use crate::oracle::{Checked, Violation, revoked};
 use crate::random::Random;
+
+/// Keeps what did not hold, if it is the first such thing.
+pub(super) fn keep(first: &mut Option<Violation>, checked: Checked) {
+    if let Err(violation) = checked {
+        first.get_or_insert(violation);
+    }
+}
 
 pub(super) struct State {
     /// Time passes with each poll, and ends find out at once.
@@ -41,7 +49,8 @@ pub(super) struct State {
     /// What each member's log is worth.
     pub(super) holds: BTreeMap<u8, Holds>,
     pub(super) touched: BTreeSet<u8>,
-    pub(super) violation: Option<String>,
+    /// The first thing that did not hold.
+    pub(super) violation: Option<Violation>,
     pub(super) counts: Counts,
 }
 
@@ -236,11 +245,9 @@ impl State {
     pub(super) fn take(&mut self, end: u64, posted: Posted) {
         let Some(link) = self.links.get_mut(&end) else { return };
         if let (Work::Write { .. }, Some(epoch)) = (&posted.work, link.epoch)
-            && let Some(promised) = self.promised.get(&link.member).filter(|promised| epoch < **promised)
+            && let Some(promised) = self.promised.get(&link.member)
         {
-            let said =
-                format!("member {} posts for epoch {epoch:#x} and has promised {promised:#x}", link.member);
-            self.violation.get_or_insert(said);
+            keep(&mut self.violation, revoked::posts(link.member, epoch, *promised));
         }
         link.sends_used += 1;
         if matches!(link.state, ConnectionState::Error(_)) {

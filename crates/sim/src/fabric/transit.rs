@@ -7,9 +7,10 @@ use std::sync::Arc;
 use windlass_fabric::{Access, ConnectionState, ErrorCause, Memory, Opcode, Status};
 use windlass_log::{Lsn, SEGMENT_HEADER, SEGMENT_HEADER_BYTES, SegmentHeader};
 
-use super::state::{Executed, Key, Payload, Posted, State, Work};
+use super::state::{Executed, Key, Payload, Posted, State, Work, keep};
 use super::{MS, US};
 use crate::coverage::Mark;
+use crate::oracle::{notices, revoked, written_over};
 
 /// Bytes of a packet: what lands as one.
 const PACKET_BYTES: usize = 512;
@@ -280,10 +281,7 @@ impl State {
                 let fabric = self.links.get(&end).map_or(0, |link| link.fabric);
                 let (address, bytes) = (range.address, range.bytes);
                 let opened = Key { memory, region, link: Some(end), fabric, address, bytes, offset, access };
-                if self.closed_keys.contains(&key) {
-                    let said = format!("key {key:#x}, which was taken back, opens again");
-                    self.violation.get_or_insert(said);
-                }
+                keep(&mut self.violation, revoked::opens(key, self.closed_keys.contains(&key)));
                 self.keys.insert(key, opened);
                 self.done(end, request);
             }
@@ -420,13 +418,8 @@ impl State {
         landing.left -= 1;
         if let Some(target) = self.links.get(&landing.target)
             && let (Some(epoch), Some(promised)) = (target.epoch, self.promised.get(&target.member))
-            && epoch < *promised
         {
-            let said = format!(
-                "bytes of epoch {epoch:#x} land at member {} which has promised {promised:#x}",
-                target.member
-            );
-            self.violation.get_or_insert(said);
+            keep(&mut self.violation, revoked::lands(target.member, epoch, *promised));
         }
         let belongs = landing.start + u64::try_from(piece * PACKET_BYTES).unwrap_or(u64::MAX);
         if offset != belongs
@@ -434,13 +427,8 @@ impl State {
             && let Some(holds) = self.holds.get(&target.member)
             && let Some(lsn) = log_place(&*landing.memory, offset)
         {
-            if lsn < holds.valid {
-                let (member, valid) = (target.member, holds.valid);
-                let said = format!(
-                    "member {member} counts its log up to LSN {valid}, and its primary still writes at {lsn}"
-                );
-                self.violation.get_or_insert(said);
-            } else if lsn < holds.missed {
+            keep(&mut self.violation, written_over::lands(target.member, lsn, holds.valid));
+            if lsn >= holds.valid && lsn < holds.missed {
                 self.counts.add(Mark::MisplacedBehind);
             }
         }
@@ -450,10 +438,7 @@ impl State {
     /// A notice arrives at this address: the one before was read.
     fn notice_arrives(&mut self, at: u64, address: u64) {
         let Some(link) = self.links.get_mut(&at).filter(|link| link.takes_notices) else { return };
-        if link.unread.contains(&address) {
-            let said = format!("a notice of member {} is overwritten before it was read", link.member);
-            self.violation.get_or_insert(said);
-        }
+        keep(&mut self.violation, notices::lands(link.member, link.unread.contains(&address)));
         link.unread.push_back(address);
     }
 

@@ -44,6 +44,10 @@ invariants! {
     Shown = "what is shown", "I-1";
     /// What was taken back stays taken back.
     Revoked = "revoked means revoked", "I-5, R-16";
+    /// No notice is overwritten before it was read.
+    Notices = "notices are read before they are overwritten", "R-13";
+    /// Nobody can write any more where a member counts its log.
+    WrittenOver = "what counts is written over by nobody", "I-4, 6.3";
     /// An append whose outcome is unknown is never shown as success, nor settled wrongly.
     Unknown = "unknown is unknown", "I-6";
     /// What a commit is answered with is what was asked for.
@@ -103,14 +107,52 @@ impl fmt::Display for Invariant {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+    use std::path::{Path, PathBuf};
+
     use super::*;
 
     #[test]
     fn each_invariant_has_a_name_of_its_own_and_says_where_it_is_written() {
         for (at, invariant) in Invariant::ALL.iter().enumerate() {
-            let others = Invariant::ALL[at + 1..].iter();
-            assert!(others.clone().all(|other| other.name() != invariant.name()), "{invariant}");
+            let mut others = Invariant::ALL[at + 1..].iter();
+            assert!(others.all(|other| other.name() != invariant.name()), "{invariant}");
             assert!(!invariant.rules().is_empty(), "{invariant}");
+        }
+    }
+
+    /// The sources below a folder with their text, their tests left out.
+    fn sources(folder: &Path, found: &mut Vec<(PathBuf, String)>) {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                sources(&path, found);
+            } else {
+                let text = std::fs::read_to_string(&path).unwrap();
+                let code = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default().to_owned();
+                found.push((path, code));
+            }
+        }
+    }
+
+    /// Whoever reads a violation finds what it means in one file, which judges nothing else; and the world judges nothing.
+    #[test]
+    fn each_invariant_is_judged_in_a_file_of_its_own_and_nowhere_but_in_the_oracle() {
+        let mut found = Vec::new();
+        sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut found);
+        assert!(found.len() > 50, "the sources are elsewhere");
+        let mut judging = BTreeSet::new();
+        for invariant in Invariant::ALL {
+            let words = [",", ")", " "].map(|end| format!("Invariant::{invariant:?}{end}"));
+            let is_named = |text: &str| words.iter().any(|word| text.contains(word.as_str()));
+            let files: Vec<&Path> =
+                found.iter().filter(|(_, text)| is_named(text)).map(|(path, _)| path.as_path()).collect();
+            let [file] = files[..] else { panic!("{invariant:?} is judged in {files:?}") };
+            assert!(
+                file.parent().is_some_and(|folder| folder.ends_with("oracle")),
+                "{invariant:?}: {file:?}"
+            );
+            assert!(judging.insert(file), "{file:?} judges {invariant:?} and another one");
         }
     }
 }

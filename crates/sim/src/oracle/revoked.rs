@@ -1,5 +1,5 @@
-//! Revoked means revoked (I-5): once a member's promise has left it, no byte lands in its memory on behalf of an older epoch, and it posts and acknowledges
-//! nothing in one; and a promise is never taken back, also not by a crash.
+//! Revoked means revoked (I-5): a window that was taken back does not open again, and once a member's promise has left it, no byte lands in its memory on behalf of
+//! an older epoch, and it posts and acknowledges nothing in one; and a promise is never taken back, also not by a crash.
 
 use windlass::Epoch;
 
@@ -35,9 +35,34 @@ impl Oracle {
             Some(_) | None => Ok(()),
         }
     }
+}
 
-    /// What the fabric saw land where it may not.
-    pub(crate) fn landed(&self, what: String) -> Checked {
-        violated(Invariant::Revoked, what)
+/// A member that has promised this posts a write of an epoch.
+pub(crate) fn posts(member: u8, epoch: u64, promised: u64) -> Checked {
+    if epoch < promised {
+        return violated(
+            Invariant::Revoked,
+            format!("member {member} posts for epoch {epoch:#x} and has promised {promised:#x}"),
+        );
     }
+    Ok(())
+}
+
+/// Bytes of an epoch land in the memory of a member that has promised this.
+pub(crate) fn lands(member: u8, epoch: u64, promised: u64) -> Checked {
+    if epoch < promised {
+        return violated(
+            Invariant::Revoked,
+            format!("bytes of epoch {epoch:#x} land at member {member} which has promised {promised:#x}"),
+        );
+    }
+    Ok(())
+}
+
+/// A window opens under this key.
+pub(crate) fn opens(key: u32, was_taken_back: bool) -> Checked {
+    if was_taken_back {
+        return violated(Invariant::Revoked, format!("key {key:#x}, which was taken back, opens again"));
+    }
+    Ok(())
 }

@@ -260,9 +260,8 @@ impl World {
             self.wake(usize::from(member));
         }
         self.touched = touched;
-        if let Some(what) = self.fabric.take_violation() {
-            let checked = self.oracle.landed(what);
-            self.check(checked);
+        if let Some(violation) = self.fabric.take_violation() {
+            self.check(Err(violation));
         }
     }
 
