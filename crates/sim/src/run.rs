@@ -10,9 +10,9 @@ use crate::setting::Setting;
 use crate::world::World;
 
 /// How long a healed group may take until it is whole again, in virtual time.
-const LIVENESS: u64 = 20_000 * MS;
+pub(crate) const LIVENESS: u64 = 20_000 * MS;
 /// How long clients go on after the faults.
-const CALM: u64 = 30 * MS;
+pub(crate) const CALM: u64 = 30 * MS;
 
 /// How a seed went.
 #[derive(Debug)]

@@ -34,9 +34,73 @@ fn are_ordered(peers: &PeerMarks, tail: Lsn) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use windlass::engine::{Persisted, Placed};
+    use windlass::Epoch;
+    use windlass::engine::{Persisted, Placed, Role};
 
     use super::*;
+
+    /// A member with something between any two of its marks.
+    fn sound() -> Status {
+        Status {
+            role: Role::Backup,
+            promised: Epoch::from_bits(2 << 8),
+            primary: None,
+            tail: Lsn(9_000),
+            persisted: Persisted(Lsn(8_000)),
+            replicated: Lsn(7_000),
+            durable: Lsn(6_000),
+            trimmed: Lsn(5_000),
+            damaged: false,
+            mark: Persisted(Lsn(8_000)),
+            stopped: None,
+            peers: PeerMarks::default(),
+        }
+    }
+
+    /// What is said of this, behind a sound look and alone, with this told to readers.
+    fn said(published: u64, change: impl Fn(&mut Status)) -> [Checked; 2] {
+        let (before, mut now) = (sound(), sound());
+        change(&mut now);
+        [Some(&before), None].map(|before| check(1, before, &now, Lsn(published)))
+    }
+
+    #[test]
+    fn each_mark_beyond_the_next_is_found_and_what_readers_are_told_beyond_durable_i1() {
+        let holds = |published, change: fn(&mut Status)| said(published, change) == [Ok(()), Ok(())];
+        let is_found = |published, change: fn(&mut Status), what: &str| {
+            said(published, change).into_iter().all(|said| {
+                said.is_err_and(|violation| {
+                    violation.invariant == Invariant::Watermarks && violation.what.starts_with(what)
+                })
+            })
+        };
+        assert!(holds(6_000, |_| {}) && holds(0, |_| {}));
+        assert!(is_found(6_008, |_| {}, "member 1, published 6008: "));
+        assert!(holds(6_000, |now| now.durable = Lsn(7_000)));
+        assert!(is_found(6_000, |now| now.durable = Lsn(7_008), "member 1, published"));
+        assert!(is_found(0, |now| now.trimmed = Lsn(6_008), "member 1, published"));
+        assert!(holds(6_000, |now| now.replicated = Lsn(9_000)));
+        assert!(is_found(6_000, |now| now.replicated = Lsn(9_008), "member 1, published"));
+        // What a damaged member has shown and lacks it has again from its peers.
+        assert!(holds(6_000, |now| (now.replicated, now.damaged) = (Lsn(9_008), true)));
+        let peers = |posted: u64| PeerMarks { streaming: 1, posted: Lsn(posted), ..PeerMarks::default() };
+        let with_peers = |posted| said(6_000, |now| now.peers = peers(posted)).map(|said| said.is_ok());
+        assert_eq!((with_peers(9_000), with_peers(9_008)), ([true; 2], [false; 2]));
+    }
+
+    #[test]
+    fn what_may_not_go_back_and_does_is_found_i1() {
+        let went_back = |change: fn(&mut Status)| {
+            let [behind, alone] = said(0, change);
+            assert!(alone.is_ok(), "{alone:?}");
+            behind.is_err_and(|violation| violation.what.starts_with("member 1 went back: "))
+        };
+        assert!(went_back(|now| now.durable = Lsn(5_992)));
+        assert!(went_back(|now| now.trimmed = Lsn(4_992)));
+        assert!(went_back(|now| now.promised = Epoch::from_bits(1 << 8)));
+        // A takeover may take `replicated` back, and a cut the tail.
+        assert!(!went_back(|now| (now.replicated, now.tail) = (Lsn(6_000), Lsn(6_000))));
+    }
 
     #[test]
     fn of_each_peer_what_is_persisted_was_placed_and_what_is_placed_was_posted_i1() {

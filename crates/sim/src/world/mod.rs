@@ -442,3 +442,89 @@ impl World {
         self.coverage.add(mark);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use windlass_store::disk::testing::TestDisk;
+
+    use super::*;
+    use crate::oracle::{Invariant, liveness};
+    use crate::run::{CALM, LIVENESS};
+
+    /// What is said of a healed group of three in which `harm` is done, and when, counted from then on.
+    fn liveness_said(harm: impl Fn(&mut World)) -> (Option<Violation>, u64) {
+        let mut world = World::new(1, Setting { members: 3, ..Setting::of(1) }, false);
+        world.run(world.now + 100 * MS);
+        world.heal();
+        world.run(world.now + 1_000 * MS);
+        assert!(world.violation.is_none() && world.oracle.acknowledged_count > 0, "{:?}", world.violation);
+        let healed = world.now;
+        harm(&mut world);
+        liveness::comes_back(&mut world, CALM, LIVENESS);
+        (world.violation.take(), world.now - healed)
+    }
+
+    /// A member is away for so long.
+    fn away(world: &mut World, member: usize, ns: u64) {
+        world.die(member, true);
+        world.plan(ns, What::Open { member });
+    }
+
+    #[test]
+    fn a_group_that_is_whole_too_late_or_never_is_found() {
+        let is_found = |said: &Option<Violation>, what: &str| {
+            let said = said.as_ref();
+            said.is_some_and(|said| said.invariant == Invariant::Liveness && said.what.starts_with(what))
+        };
+        let (said, after) = liveness_said(|_| {});
+        assert!(said.is_none() && after < LIVENESS / 10, "{said:?} after {after} ns");
+        // A second of the bound is left, and none.
+        let (said, after) = liveness_said(|world| away(world, 1, LIVENESS - 1_000 * MS));
+        assert!(said.is_none() && after > LIVENESS - 1_000 * MS, "{said:?} after {after} ns");
+        let (said, after) = liveness_said(|world| away(world, 1, LIVENESS + 100 * MS));
+        assert!(is_found(&said, "the group is not whole 20000 ms after healing: "), "{said:?}");
+        assert!((LIVENESS..LIVENESS + 100 * MS).contains(&after), "after {after} ns");
+        let (said, _) = liveness_said(|world| {
+            for member in [1, 2] {
+                away(world, member, u64::MAX / 2);
+            }
+        });
+        assert!(is_found(&said, "nothing is acknowledged 20000 ms after healing: "), "{said:?}");
+    }
+
+    /// The digest of a short run that ends with this in place of a member's disk.
+    fn digest(of: impl Fn(&TestDisk) -> TestDisk) -> (u64, u64) {
+        let mut world = World::new(1, Setting::of(1), false);
+        world.run(world.now + 20 * MS);
+        world.members[1].disk = of(&world.members[1].disk);
+        world.fold_media();
+        world.trace.digest()
+    }
+
+    #[test]
+    fn what_differs_on_a_medium_alone_is_another_digest() {
+        let changed = |change: fn(&TestDisk)| {
+            digest(|disk| {
+                let copy = disk.copied();
+                change(&copy);
+                copy
+            })
+        };
+        let digests = [
+            digest(TestDisk::copied),
+            changed(|disk| disk.flip("superblock", 0, 1)),
+            changed(|disk| disk.flip("superblock", 100_000, 1)),
+            changed(|disk| {
+                disk.write_file("another", &disk.read_file("superblock"));
+                disk.remove_file("superblock");
+            }),
+            // The same bytes under the same names, of which a loss of power leaves nothing.
+            digest(TestDisk::copied_just_now),
+        ];
+        assert_eq!(digests[0], digest(TestDisk::copied), "the same media");
+        for (at, (hash, lines)) in digests.iter().enumerate() {
+            assert_eq!(*lines, digests[0].1, "the runs are the same");
+            assert!(digests[..at].iter().all(|(other, _)| other != hash), "number {at} of {digests:?}");
+        }
+    }
+}
