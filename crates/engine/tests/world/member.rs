@@ -8,13 +8,13 @@ use std::rc::Rc;
 
 use windlass_engine::{
     Change, Command, Config, ConfigurationRecord, DurableState, Engine, Identity, Input, Limits, LsnRange,
-    Message, Notice, Opening, Placed, Role, Session, Status, StopReason, Timing, Token,
+    Message, Notice, Opening, Placed, Role, Session, StopReason, Timing, Token,
 };
 use windlass_log::{Epoch, Geometry, Lsn, MemberId};
 
 use super::Setting;
 use super::image::{Image, Record};
-use super::oracle::Seen;
+use super::oracle::{Seen, watermarks};
 use super::packet::Packet;
 use super::show;
 
@@ -742,24 +742,4 @@ impl Runner<'_> {
         self.send(to, Packet::Message(message));
         Ok(())
     }
-}
-
-/// I-1, and what never goes back.
-fn watermarks(before: &Status, after: &Status) -> Done {
-    let peers = &after.peers;
-    let are_peers_ordered = peers.streaming == 0
-        || peers.persisted.0 <= peers.placed.0
-            && peers.placed.0 <= peers.posted
-            && peers.posted <= after.tail;
-    let is_ordered = after.trimmed <= after.durable && after.durable <= after.replicated && are_peers_ordered;
-    let is_onward = before.durable <= after.durable
-        && before.trimmed <= after.trimmed
-        && before.promised <= after.promised;
-    if let Some(StopReason::Contradiction { at, durable }) = after.stopped {
-        return Err(format!("I-2: a cut at {at} below durable {durable} was asked for"));
-    }
-    if is_ordered && is_onward {
-        return Ok(());
-    }
-    Err(format!("I-1: from {before:?} to {after:?}"))
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use windlass_engine::Configuration;
+use windlass_engine::{Configuration, Status, StopReason};
 use windlass_log::{Epoch, Lsn, MemberId};
 
 use super::image::Record;
@@ -112,5 +112,91 @@ impl Oracle {
     /// Acknowledged at `Replicated` or more, and so in a quorum's memories as long as none of them loses power.
     pub fn replicated(&self) -> impl Iterator<Item = &Record> {
         self.acknowledged.values().map(|(record, _, _)| record)
+    }
+}
+
+/// I-1, and what never goes back.
+///
+/// # Errors
+///
+/// What does not hold.
+pub fn watermarks(before: &Status, after: &Status) -> Result<(), String> {
+    let peers = &after.peers;
+    let are_peers_ordered = peers.streaming == 0
+        || peers.persisted.0 <= peers.placed.0
+            && peers.placed.0 <= peers.posted
+            && peers.posted <= after.tail;
+    let is_ordered = after.trimmed <= after.durable && after.durable <= after.replicated && are_peers_ordered;
+    let is_onward = before.durable <= after.durable
+        && before.trimmed <= after.trimmed
+        && before.promised <= after.promised;
+    if let Some(StopReason::Contradiction { at, durable }) = after.stopped {
+        return Err(format!("I-2: a cut at {at} below durable {durable} was asked for"));
+    }
+    if is_ordered && is_onward {
+        return Ok(());
+    }
+    Err(format!("I-1: from {before:?} to {after:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_engine::{PeerMarks, Persisted, Placed, Role};
+
+    use super::*;
+
+    fn sound() -> Status {
+        Status {
+            role: Role::Primary,
+            promised: Epoch::from_bits(2 << 8),
+            primary: Some(MemberId(0)),
+            tail: Lsn(9_000),
+            persisted: Persisted(Lsn(8_000)),
+            replicated: Lsn(7_000),
+            durable: Lsn(6_000),
+            trimmed: Lsn(5_000),
+            damaged: false,
+            mark: Persisted(Lsn(8_000)),
+            stopped: None,
+            peers: PeerMarks {
+                streaming: 2,
+                posted: Lsn(8_000),
+                placed: Placed(Lsn(7_000)),
+                persisted: Persisted(Lsn(6_000)),
+            },
+        }
+    }
+
+    /// What begins what is said of such a step of a sound member; nothing is said where it holds.
+    fn said(change: impl Fn(&mut Status)) -> String {
+        let mut after = sound();
+        change(&mut after);
+        let said = watermarks(&sound(), &after).err().unwrap_or_default();
+        said.split([':', ' ']).next().unwrap_or_default().to_owned()
+    }
+
+    #[test]
+    fn each_mark_of_a_peer_beyond_the_next_is_found_i1() {
+        assert_eq!(said(|_| {}), "");
+        assert_eq!(said(|now| now.peers.persisted.0 = Lsn(7_000)), "");
+        assert_eq!(said(|now| now.peers.persisted.0 = Lsn(7_008)), "I-1", "persisted beyond placed");
+        assert_eq!(said(|now| now.peers.placed.0 = Lsn(8_000)), "");
+        assert_eq!(said(|now| now.peers.placed.0 = Lsn(8_008)), "I-1", "placed beyond posted");
+        assert_eq!(said(|now| now.peers.posted = Lsn(9_000)), "");
+        assert_eq!(said(|now| now.peers.posted = Lsn(9_008)), "I-1", "posted beyond the tail");
+        // Where nobody is streamed to the marks say nothing.
+        assert_eq!(said(|now| (now.peers.streaming, now.peers.posted) = (0, Lsn(9_008))), "");
+    }
+
+    #[test]
+    fn a_members_marks_out_of_order_or_back_are_found_and_a_cut_below_durable_i1() {
+        assert_eq!(said(|now| now.durable = Lsn(7_000)), "");
+        assert_eq!(said(|now| now.durable = Lsn(7_008)), "I-1", "durable beyond replicated");
+        assert_eq!(said(|now| now.trimmed = Lsn(6_008)), "I-1", "trimmed beyond durable");
+        assert_eq!(said(|now| now.durable = Lsn(5_992)), "I-1", "durable went back");
+        assert_eq!(said(|now| now.trimmed = Lsn(4_992)), "I-1", "trimmed went back");
+        assert_eq!(said(|now| now.promised = Epoch::from_bits(1 << 8)), "I-1", "a promise went back");
+        let contradiction = StopReason::Contradiction { at: Lsn(5_992), durable: Lsn(6_000) };
+        assert_eq!(said(|now| now.stopped = Some(contradiction)), "I-2");
     }
 }
