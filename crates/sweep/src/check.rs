@@ -249,6 +249,7 @@ fn go_on(disk: &TestDisk, expected: &Seen, oracle: &Oracle, boot: u8) -> Result<
 }
 
 /// What an opening of an image comes to that nothing disturbs.
+#[derive(Clone)]
 pub(crate) struct Undisturbed {
     seen: Seen,
     opened: Opened,
@@ -459,5 +460,154 @@ fn put_back(
     match lost {
         None => Ok(()),
         Some(lsn) => wrong("accepted", format!("LOST: the record at {lsn}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_log::{Epoch, EpochHistory, StopReason};
+    use windlass_store::Damage;
+    use windlass_store::disk::testing::Unit;
+
+    use super::*;
+    use crate::life::Workload;
+    use crate::sweep::Kind;
+
+    /// A life of this workload, stopped at this step.
+    fn lived(workload: Workload, step: u64, restless: Option<u64>) -> (TestDisk, Oracle) {
+        let (disk, mut oracle) = (TestDisk::new(), Oracle::default());
+        disk.write_back_between(restless);
+        disk.stop_at(step);
+        let gone = workload.live(&disk, &mut oracle, 1);
+        disk.write_back_between(None);
+        assert_eq!(gone.is_err(), disk.stopped());
+        (disk, oracle)
+    }
+
+    /// What a crash of this kind leaves at this step, and what it must be.
+    fn image(workload: Workload, step: u64, kind: Kind) -> (TestDisk, Oracle) {
+        let (disk, oracle) = lived(workload, step, (kind == Kind::Reordered).then_some(7));
+        let by = |unit| Survive::By { unit, seed: 5 };
+        let image = match kind {
+            Kind::Lost => disk.after_power_loss(Survive::Nothing),
+            Kind::Kept => disk.after_power_loss(Survive::Everything),
+            Kind::TornSectors | Kind::Reordered => disk.after_power_loss(by(Unit::Sector)),
+            Kind::TornPages => disk.after_power_loss(by(Unit::Page)),
+            Kind::Killed => disk.after_kill().copied_in_place(),
+        };
+        (image, oracle)
+    }
+
+    /// Late among a workload's steps, where something is damaged or nothing is.
+    fn step(workload: Workload, is_damaged: bool) -> u64 {
+        let steps = lived(workload, u64::MAX, None).0.steps();
+        let mut late = (0..steps * 4 / 5).rev();
+        late.find(|step| lived(workload, *step, None).1.damaged == is_damaged).unwrap()
+    }
+
+    /// Something other than what the undisturbed recovery has come to, and what says so.
+    type Other = (&'static str, fn(&mut Undisturbed, &mut Oracle));
+
+    /// Each of these is found behind a recovery that was stopped at its first step and at its last, and that nobody disturbed holds.
+    fn each_is_found(workload: Workload, is_damaged: bool, others: &[Other], survive: &[Option<Survive>]) {
+        let step = step(workload, is_damaged);
+        for kind in Kind::ALL {
+            let (image, oracle) = image(workload, step, kind);
+            let undisturbed = undisturbed(&image, kind.boot()).unwrap();
+            let steps = undisturbed.steps;
+            for (at, survive) in
+                [0, steps - 1].into_iter().flat_map(|at| survive.iter().map(move |by| (at, *by)))
+            {
+                let again = |expected: &Undisturbed, oracle: &Oracle| {
+                    again(&image, expected, oracle, kind.boot(), at, survive)
+                };
+                assert_eq!(again(&undisturbed, &oracle), Ok(()), "{workload:?}, {kind:?}");
+                for (word, other) in others {
+                    let (mut expected, mut oracle) = (undisturbed.clone(), oracle.clone());
+                    other(&mut expected, &mut oracle);
+                    let said = again(&expected, &oracle).err().unwrap_or_default();
+                    let begins = format!("recovery stopped at its step {at}, {survive:?}: I-7: {word}");
+                    assert!(said.starts_with(&begins), "{workload:?}, {kind:?}: {begins}: {said}");
+                }
+            }
+            let beyond = again(&image, &undisturbed, &oracle, kind.boot(), steps, None);
+            assert!(
+                beyond.is_err_and(|said| said.contains("now has none of number")),
+                "{workload:?}, {kind:?}"
+            );
+        }
+    }
+
+    const POWER_OR_NOT: [Option<Survive>; 2] = [None, Some(Survive::Nothing)];
+    /// Of any log.
+    const ANY: [Other; 5] = [
+        ("LOST: R-5: the promise", |_, oracle| oracle.promised = Epoch::from_bits(u64::MAX)),
+        ("the promise: ", |end, _| end.superblock.promised = Epoch::from_bits(u64::MAX)),
+        ("the history below the tail: ", |end, _| end.superblock.history = EpochHistory::new()),
+        ("place and incarnation: ", |end, _| end.superblock.place ^= 1),
+        ("a copy: ", |end, _| end.opened.copied ^= true),
+    ];
+    /// Where nothing was damaged.
+    const WHOLE: [Other; 7] = [
+        ("reopened: ", |end, _| end.seen.tail.0 += 8),
+        ("reopened: ", |end, _| end.seen.trimmed.0 -= 8),
+        ("reopened: ", |end, _| drop(end.seen.records.pop())),
+        ("the mark: ", |end, _| end.superblock.persisted.0 += 8),
+        ("what was acknowledged: ", |end, _| end.superblock.acknowledged.0 += 8),
+        ("damage: ", |end, _| end.opened.damage.push(damage())),
+        ("what may be acknowledged: ", |end, _| end.opened.acknowledged_max = Some(Lsn(u64::MAX))),
+    ];
+    /// Of a member whose log is damaged.
+    const DAMAGED: [Other; 4] = [
+        ("reopened: LOST: R-18: the log ends at ", |_, oracle| oracle.answered = Lsn(u64::MAX)),
+        ("the mark: ", |end, _| end.superblock.persisted = Lsn(u64::MAX)),
+        ("R-18: acknowledged: ", |end, _| end.superblock.acknowledged = Lsn(u64::MAX)),
+        ("damage: ", |end, _| {
+            end.superblock.acknowledged = Lsn(0);
+            end.opened.damage = vec![Damage { start: Lsn(u64::MAX), ..damage() }];
+        }),
+    ];
+    /// Of a log that was not closed.
+    const UNCLEAN: [Other; 1] = [("closed cleanly: ", |end, _| end.superblock.clean = Some(end.opened.tail))];
+    /// Of a member.
+    const MEMBER: [Other; 2] = [
+        ("the configuration: ", |end, _| end.superblock.configuration.push(0)),
+        ("LOST: the configuration is number ", |_, oracle| oracle.note = (u64::MAX, u64::MAX)),
+    ];
+    /// Of a member where the power does not go.
+    const EPOCH: [Other; 1] = [("the epoch: ", |end, _| end.superblock.configuration.clear())];
+    /// Where the power does not go.
+    const BOOTED: [Other; 1] = [("R-19: caught up: ", |end, _| end.superblock.caught_up ^= true)];
+
+    fn damage() -> Damage {
+        let (start, end) = (Lsn(4096), Lsn(4160));
+        Damage {
+            start,
+            end,
+            is_whole_behind: false,
+            file: "file".into(),
+            offset: 0,
+            reason: StopReason::Blank,
+        }
+    }
+
+    #[test]
+    fn i_7_a_lone_log_that_recovers_to_another_end_behind_a_stopped_recovery_is_found_whatever_the_crash() {
+        let others = [&ANY[..], &WHOLE, &UNCLEAN].concat();
+        each_is_found(Workload::Append, false, &others, &POWER_OR_NOT);
+        each_is_found(Workload::Append, false, &BOOTED, &[None]);
+    }
+
+    #[test]
+    fn i_7_a_member_that_recovers_to_another_end_behind_a_stopped_recovery_is_found_whatever_the_crash() {
+        let others = [&ANY[..], &WHOLE, &UNCLEAN, &MEMBER].concat();
+        each_is_found(Workload::Takeover, false, &others, &POWER_OR_NOT);
+        each_is_found(Workload::Takeover, false, &[&BOOTED[..], &EPOCH].concat(), &[None]);
+    }
+
+    #[test]
+    fn i_7_a_damaged_member_that_recovers_to_less_behind_a_stopped_recovery_is_found_whatever_the_crash() {
+        let others = [&ANY[..], &DAMAGED, &MEMBER].concat();
+        each_is_found(Workload::Repair, true, &others, &POWER_OR_NOT);
     }
 }

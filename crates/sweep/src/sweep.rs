@@ -35,7 +35,7 @@ impl Kind {
         [Kind::Lost, Kind::Kept, Kind::TornSectors, Kind::TornPages, Kind::Reordered, Kind::Killed];
 
     /// The boot in which what it leaves is opened: another one where the power went.
-    fn boot(self) -> u8 {
+    pub(crate) fn boot(self) -> u8 {
         if self == Kind::Killed { BOOT } else { BOOT + 1 }
     }
 
