@@ -239,6 +239,8 @@ marks! {
     MemoryWordGaveUp = "operator: word gave up what was replicated alone";
     /// A member that has shown more than there is by an operator's word stopped.
     ShownMoreStopped = "operator: who has shown more than a word left stops";
+    /// An application whose place a word had given up began to read again at its log's trim point, which lay above.
+    WordReadFromTrim = "operator: an application reads on from the trim point";
     // ---- protocol
     /// A change of the group was refused.
     ChangeRefused = "change of the group refused";

@@ -576,9 +576,16 @@ impl World {
             // Also where nothing is new to it: what it shows, a word that others have not followed may have given up.
             (member.published, member.is_publish_due) = (from, true);
         }
-        if member.read_to > from {
-            member.read_to = from;
-            member.application = member.driver.as_ref().and_then(|driver| Application::at(driver, from));
+        if member.read_to <= from {
+            return;
+        }
+        let trimmed = member.driver.as_ref().map_or(from, |driver| driver.store().trimmed());
+        // Below the trim point it has a checkpoint.
+        member.read_to = from.max(trimmed);
+        member.application =
+            member.driver.as_ref().and_then(|driver| Application::at(driver, member.read_to));
+        if trimmed > from {
+            self.mark(Mark::WordReadFromTrim);
         }
     }
 
@@ -630,5 +637,31 @@ impl World {
         if self.oracle.has_not_heard(id) {
             self.mark(Mark::ShownMoreStopped);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::setting::Setting;
+
+    /// A word may have left a line that ends below what a member has trimmed since, as a primary that had not heard of the word had it do.
+    #[test]
+    fn an_application_whose_place_was_given_up_and_trimmed_reads_on_where_the_log_begins() {
+        let mut world = World::new(1, Setting::of(1), false);
+        world.run(world.now + 100 * MS);
+        world.heal();
+        let first = Lsn(4096);
+        let trimmed = |world: &World| world.members[1].driver.as_ref().map(|driver| driver.store().trimmed());
+        while trimmed(&world).is_none_or(|trimmed| trimmed <= first || trimmed >= world.members[1].read_to) {
+            assert!(world.violation.is_none() && world.now < 20_000 * MS, "{:?}", world.violation);
+            world.run(world.now + 10 * MS);
+        }
+        let (begins, read_to) = (trimmed(&world), world.members[1].read_to);
+        world.reads_again(1, first);
+        assert!(world.members[1].application.is_some(), "trimmed at {begins:?}, read up to {read_to}");
+        assert_eq!(Some(world.members[1].read_to), begins);
+        world.run(world.now + 100 * MS);
+        assert!(world.violation.is_none() && world.members[1].read_to > read_to, "{:?}", world.violation);
     }
 }
