@@ -9,7 +9,7 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use loom::sync::atomic::fence;
 use loom::sync::{Condvar, Mutex};
@@ -33,13 +33,22 @@ thread_local! {
 ///
 /// If an order fails the test, if all its threads wait for each other, or if there were fewer orders.
 pub fn check(runs_min: usize, test: impl Fn() + Sync + Send + 'static) {
+    check_preempted(3, runs_min, test);
+}
+
+/// As [`check`], with up to so many preemptions: for tests of more steps.
+///
+/// # Panics
+///
+/// As [`check`].
+pub fn check_preempted(preemptions_max: usize, runs_min: usize, test: impl Fn() + Sync + Send + 'static) {
     let test = Arc::new(test);
     for place in [Fence::Before, Fence::Behind] {
         FENCE.set(place);
-        let runs = Arc::new(AtomicUsize::new(0));
+        let runs = Arc::new(std::sync::atomic::AtomicUsize::new(0));
         let (counted, test) = (Arc::clone(&runs), Arc::clone(&test));
         let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = Some(3);
+        builder.preemption_bound = Some(preemptions_max);
         builder.check(move || {
             counted.fetch_add(1, Ordering::Relaxed);
             test();
@@ -50,17 +59,18 @@ pub fn check(runs_min: usize, test: impl Fn() + Sync + Send + 'static) {
     }
 }
 
-/// An access, with its fence if it is sequentially consistent. Such a store is an exchange, one that acquires nothing: the checker does not know
-/// that a store which follows one thread's exchange in the row of all changes of a word hides it from that thread.
-fn fenced<T>(ordering: Ordering, access: impl FnOnce() -> T) -> T {
-    let fence_at = |place| {
-        if ordering == Ordering::SeqCst && FENCE.get() == place {
-            fence(Ordering::SeqCst);
-        }
-    };
-    fence_at(Fence::Before);
-    let value = access();
-    fence_at(Fence::Behind);
+/// An access, with its fence if it is sequentially consistent. The checker itself is told of one that acquires and releases: of two that it knows to be
+/// sequentially consistent it would show the later one everywhere, whatever the accesses beside them are. Such a store is an exchange that acquires nothing: the
+/// checker does not know that a store which follows one thread's exchange in the row of all changes of a word hides it from that thread.
+fn fenced<T>(ordering: Ordering, weaker: Ordering, access: impl FnOnce(Ordering) -> T) -> T {
+    let is_fenced = |place| ordering == Ordering::SeqCst && FENCE.get() == place;
+    if is_fenced(Fence::Before) {
+        fence(Ordering::SeqCst);
+    }
+    let value = access(if ordering == Ordering::SeqCst { weaker } else { ordering });
+    if is_fenced(Fence::Behind) {
+        fence(Ordering::SeqCst);
+    }
     value
 }
 
@@ -79,20 +89,21 @@ macro_rules! word {
 
             /// As the one of std.
             pub fn load(&self, ordering: Ordering) -> $value {
-                fenced(ordering, || self.0.load(ordering))
+                fenced(ordering, Ordering::Acquire, |ordering| self.0.load(ordering))
             }
 
             /// As the one of std.
             pub fn store(&self, value: $value, ordering: Ordering) {
-                fenced(ordering, || match ordering {
-                    Ordering::SeqCst => drop(self.0.swap(value, Ordering::Release)),
-                    weaker => self.0.store(value, weaker),
+                let is_exchange = ordering == Ordering::SeqCst;
+                fenced(ordering, Ordering::Release, |ordering| match is_exchange {
+                    true => drop(self.0.swap(value, ordering)),
+                    false => self.0.store(value, ordering),
                 });
             }
 
             /// As the one of std.
             pub fn swap(&self, value: $value, ordering: Ordering) -> $value {
-                fenced(ordering, || self.0.swap(value, ordering))
+                fenced(ordering, Ordering::AcqRel, |ordering| self.0.swap(value, ordering))
             }
 
             /// As the one of std.
@@ -107,23 +118,54 @@ macro_rules! word {
                 success: Ordering,
                 failure: Ordering,
             ) -> Result<$value, $value> {
-                fenced(success, || self.0.compare_exchange(current, new, success, failure))
+                let failure = if failure == Ordering::SeqCst { Ordering::Acquire } else { failure };
+                fenced(success, Ordering::AcqRel, |success| {
+                    self.0.compare_exchange(current, new, success, failure)
+                })
+            }
+        }
+    };
+}
+
+macro_rules! number {
+    ($name:ident, $value:ty) => {
+        word!($name, $value);
+
+        impl $name {
+            /// As the one of std.
+            pub fn fetch_or(&self, bits: $value, ordering: Ordering) -> $value {
+                fenced(ordering, Ordering::AcqRel, |ordering| self.0.fetch_or(bits, ordering))
+            }
+
+            /// As the one of std.
+            pub fn fetch_add(&self, value: $value, ordering: Ordering) -> $value {
+                fenced(ordering, Ordering::AcqRel, |ordering| self.0.fetch_add(value, ordering))
+            }
+
+            /// As the one of std.
+            pub fn fetch_sub(&self, value: $value, ordering: Ordering) -> $value {
+                fenced(ordering, Ordering::AcqRel, |ordering| self.0.fetch_sub(value, ordering))
+            }
+
+            /// As the one of std.
+            pub fn fetch_max(&self, value: $value, ordering: Ordering) -> $value {
+                fenced(ordering, Ordering::AcqRel, |ordering| self.0.fetch_max(value, ordering))
+            }
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self::new(0)
             }
         }
     };
 }
 
 word!(AtomicBool, bool);
-word!(AtomicU8, u8);
-word!(AtomicU32, u32);
-word!(AtomicU64, u64);
-
-impl AtomicU32 {
-    /// As the one of std.
-    pub fn fetch_or(&self, bits: u32, ordering: Ordering) -> u32 {
-        fenced(ordering, || self.0.fetch_or(bits, ordering))
-    }
-}
+number!(AtomicU8, u8);
+number!(AtomicU32, u32);
+number!(AtomicU64, u64);
+number!(AtomicUsize, usize);
 
 /// What a thread sleeps on until somebody rings, in place of an event's descriptor: it remembers one ring. Where nobody is left to ring, a
 /// sleep on it fails the test.
