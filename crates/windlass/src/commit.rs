@@ -16,15 +16,16 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use windlass_log::{Epoch, Lsn};
 
 use self::crowd::Crowd;
 pub(crate) use self::turn::{Hush, Turn, run, wake};
+use crate::sync::{AtomicU64, AtomicUsize, Instant, Mutex, MutexGuard, OnceLock, thread, thread_local};
 
 /// What a commit promises. DESIGN.md section 5 has the table of what each level survives.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -517,7 +518,7 @@ impl Drop for Reached {
 
 /// A waker that unparks the thread that made it; one per thread, so that waiting allocates nothing after the first time.
 pub(crate) fn thread_waker() -> Waker {
-    struct Unpark(std::thread::Thread);
+    struct Unpark(thread::Thread);
     impl std::task::Wake for Unpark {
         fn wake(self: Arc<Self>) {
             self.0.unpark();
@@ -527,7 +528,7 @@ pub(crate) fn thread_waker() -> Waker {
         }
     }
     thread_local! {
-        static WAKER: Waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+        static WAKER: Waker = Waker::from(Arc::new(Unpark(thread::current())));
     }
     WAKER.with(Waker::clone)
 }
@@ -536,8 +537,8 @@ pub(crate) fn thread_waker() -> Waker {
 pub(crate) fn park(deadline: Option<Instant>, longest: Option<Duration>) {
     let until_deadline = deadline.map(|d| d.saturating_duration_since(Instant::now()));
     match until_deadline.into_iter().chain(longest).min() {
-        Some(timeout) => std::thread::park_timeout(timeout),
-        None => std::thread::park(),
+        Some(timeout) => thread::park_timeout(timeout),
+        None => thread::park(),
     }
 }
 
@@ -587,7 +588,7 @@ pub(crate) fn wait_in_crowd(
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use std::sync::atomic::AtomicU32;

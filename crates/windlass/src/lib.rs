@@ -62,58 +62,78 @@
 //! ```
 #![forbid(unsafe_code)]
 #![cfg_attr(
-    not(feature = "tcp"),
+    any(loom, not(feature = "tcp")),
     allow(
         dead_code,
         unused_imports,
-        reason = "without a provider there is no node, and the node alone uses some of it"
+        reason = "without a provider there is no node, and the node alone uses some of it; under loom there are the models"
     )
 )]
+// Under loom the library is what threads share without a lock, and what that is made of: the rest needs a network, which tokio lacks there.
 
+#[cfg(not(loom))]
 mod clock;
 mod commit;
+#[cfg(not(loom))]
 pub mod control;
+#[cfg(not(loom))]
 pub mod driver;
+#[cfg(loom)]
+mod driver {
+    mod gather;
+    mod requests;
+}
+#[cfg(not(loom))]
 mod error;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 #[path = "../tests/support/lines.rs"]
 mod lines;
+#[cfg(not(loom))]
 mod log;
+#[cfg(loom)]
+mod log {
+    mod flush;
+}
 mod metrics;
-#[cfg(feature = "tcp")]
+#[cfg(all(feature = "tcp", not(loom)))]
 mod node;
+#[cfg(not(loom))]
 mod options;
 mod scrub;
+#[cfg(not(loom))]
 pub mod store;
+mod sync;
 
-pub use clock::{Clock, MonotonicClock};
 pub use commit::{CommitError, Committed, Failure, Level, UnknownLevel};
-pub use error::{
-    AppendError, CloseError, CreateError, OpenError, OptionError, OptionValue, Outcome, ReadError,
-    SnapshotError, TrimError, TruncateError,
-};
-pub use log::{
-    Appended, Commit, Info, Log, Lost, OpenOrCreateError, OpenTrimmedError, OpenTruncatedError, Place,
-    ReadOnly, ReadOnlyReader, Reader, Record, Reservation, Run, SalvageError, Salvaged, Step, Subscription,
-    Surroundings, Verified, VerifyReport, salvage,
-};
 pub use metrics::{HistogramSnapshot, MetricsSnapshot};
-#[cfg(feature = "tcp")]
-pub use node::checkpoint::{
-    CHECKPOINT_CHUNK_BYTES_MAX, Checkpoint, CheckpointError, CheckpointFault, CheckpointPosition,
-    CheckpointSink, CheckpointStatus, CheckpointStep, Checkpoints, Giving, NotGiven, OfferedCheckpoint,
-    Taking, WireError,
-};
-#[cfg(all(feature = "tcp", any(test, feature = "faults")))]
+#[cfg(all(feature = "tcp", not(loom), any(test, feature = "faults")))]
 pub use node::losing::{LoseCompletions, LostCompletions};
-#[cfg(feature = "tcp")]
+#[cfg(all(feature = "tcp", not(loom)))]
 pub use node::{
     BarrierError, FabricChoice, Members, Node, NodeChangeError, NodeCloseError, NodeError, NodeEvent,
     NodeEvents, NodeInfo, NodeMetrics, NodeOptions, NodeReader, NotPrimary, Outside, PumpMode,
+    checkpoint::{
+        CHECKPOINT_CHUNK_BYTES_MAX, Checkpoint, CheckpointError, CheckpointFault, CheckpointPosition,
+        CheckpointSink, CheckpointStatus, CheckpointStep, Checkpoints, Giving, NotGiven, OfferedCheckpoint,
+        Taking, WireError,
+    },
 };
-pub use options::Options;
 pub use scrub::ScrubMetrics;
-pub use windlass_engine as engine;
 pub use windlass_log::{Class, Epoch, LogId, Lsn, MemberId, OpenMode, Row};
-#[cfg(feature = "verbs")]
+#[cfg(all(feature = "verbs", not(loom)))]
 pub use windlass_verbs as verbs;
+#[cfg(not(loom))]
+pub use {
+    clock::{Clock, MonotonicClock},
+    error::{
+        AppendError, CloseError, CreateError, OpenError, OptionError, OptionValue, Outcome, ReadError,
+        SnapshotError, TrimError, TruncateError,
+    },
+    log::{
+        Appended, Commit, Info, Log, Lost, OpenOrCreateError, OpenTrimmedError, OpenTruncatedError, Place,
+        ReadOnly, ReadOnlyReader, Reader, Record, Reservation, Run, SalvageError, Salvaged, Step,
+        Subscription, Surroundings, Verified, VerifyReport, salvage,
+    },
+    options::Options,
+    windlass_engine as engine,
+};

@@ -361,7 +361,7 @@ pub(crate) fn write_histogram(
     let _ = writeln!(text, "windlass_{name}_count{braces} {}", histogram.count);
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

@@ -171,7 +171,7 @@ impl ScrubMeters {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

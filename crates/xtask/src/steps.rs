@@ -65,7 +65,7 @@ pub(crate) const ALL: &[Step] = &[
     },
     Step {
         name: "loom",
-        about: "what is shared without a lock, gone through by loom: log, store, fabric, windlass-tcp",
+        about: "what is shared without a lock, gone through by loom: log, store, fabric, windlass-tcp, windlass",
         run: checked::loom,
     },
     Step { name: "address", about: "the log's tests under AddressSanitizer", run: checked::address },

@@ -6,17 +6,16 @@
 //!
 //! Invariants: nobody sleeps on a word that has changed since it looked at the watermark; the word changes before a cohort is forgotten, so
 //! that who takes its bit after that does not sleep; a cohort that is covered in part is woken whole, and who is not covered sleeps again.
+//! Gone through by loom (`loom_tests`).
 
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 
-use rustix::io::Errno;
-use rustix::thread::futex;
-use rustix::time::{ClockId, Timespec, clock_gettime};
 use windlass_log::Lsn;
+
+use crate::sync::{AtomicU32, AtomicUsize, Instant, Mutex, MutexGuard, futex};
 
 /// Cohorts that are told apart; beyond, the open one takes in what follows.
 const COHORTS_MAX: usize = 24;
@@ -94,12 +93,9 @@ impl Crowd {
     pub(super) fn sleep(&self, looked: u32, end: Lsn, deadline: Option<Instant>) {
         let bit = self.cohorts().bit_of(end);
         let bits = NonZeroU32::new(bit).expect("one bit");
-        let until = deadline.map(monotonic);
+        let until = deadline.map(futex::monotonic);
         self.threads.fetch_add(1, Ordering::SeqCst);
-        match futex::wait_bitset(&self.word, futex::Flags::PRIVATE, looked, until.as_ref(), bits) {
-            Ok(()) | Err(Errno::AGAIN | Errno::INTR | Errno::TIMEDOUT) => {}
-            Err(errno) => panic!("futex(2) on a word of this process: {errno}"),
-        }
+        futex::wait(&self.word, looked, bits, until.as_ref());
         self.threads.fetch_sub(1, Ordering::SeqCst);
     }
 
@@ -128,24 +124,14 @@ impl Crowd {
 
     fn wake_some(&self, bits: u32, count_max: u32) -> usize {
         let Some(bits) = NonZeroU32::new(bits).filter(|_| self.threads() > 0) else { return 0 };
-        // It fails for no word of this process.
-        futex::wake_bitset(&self.word, futex::Flags::PRIVATE, count_max, bits).unwrap_or(0)
+        futex::wake(&self.word, bits, count_max)
     }
 }
 
-/// A moment as the kernel counts it.
-fn monotonic(moment: Instant) -> Timespec {
-    let now = clock_gettime(ClockId::Monotonic);
-    let left = Timespec::try_from(moment.saturating_duration_since(Instant::now())).unwrap_or_default();
-    let nanos = now.tv_nsec + left.tv_nsec;
-    let carry = i64::from(nanos >= 1_000_000_000);
-    Timespec {
-        tv_sec: now.tv_sec.saturating_add(left.tv_sec).saturating_add(carry),
-        tv_nsec: nanos - carry * 1_000_000_000,
-    }
-}
+#[cfg(all(test, loom))]
+mod loom_tests;
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

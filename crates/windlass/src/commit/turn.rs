@@ -8,9 +8,11 @@ use std::cell::RefCell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 use std::task::Waker;
 use std::time::Duration;
+
+use crate::sync::{Mutex, MutexGuard, thread, thread_local};
 
 #[derive(Debug)]
 struct Held {
@@ -117,7 +119,7 @@ impl<'a, T> Turn<'a, T> {
     /// Lets others have it, and wakes who is to be woken, for so long: what is waited for may be theirs to do.
     pub(crate) fn pause(&mut self, pause: Duration) {
         self.release();
-        std::thread::sleep(pause);
+        thread::sleep(pause);
         self.hold();
     }
 
@@ -147,7 +149,7 @@ impl<T> DerefMut for Turn<'_, T> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use std::sync::Arc;

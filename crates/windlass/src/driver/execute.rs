@@ -199,16 +199,12 @@ where
         if let Some(lead) = &self.lead {
             let marks = &lead.tenure.watermarks;
             marks.replicated.advance(replicated).wake();
-            let before = self.port.begin_gathering();
-            let woken = u64::try_from(marks.durable.advance(durable).wake()).unwrap_or(0);
-            let gathers = woken >= GATHER_MIN && marks.replicated.waiting() == 0;
             // They need longer to come back than the next turn needs to begin: without them it would flush a group of a few.
+            let gathers = self.port.wake_group(
+                || u64::try_from(marks.durable.advance(durable).wake()).unwrap_or(0),
+                |woken| woken >= GATHER_MIN && marks.replicated.waiting() == 0,
+            );
             self.gather_until_ns = gathers.then(|| self.now() + (self.flush_mean_ns / 2).min(GATHER_NS_MAX));
-            if gathers {
-                self.port.gather_until(before + woken);
-            } else {
-                self.port.end_gathering(before);
-            }
         }
         self.port.publish(replicated, if windlass_log::planted!(R14) { replicated } else { durable });
     }
@@ -221,7 +217,7 @@ where
             return true;
         }
         self.gather_until_ns = None;
-        self.port.gather_until(0);
+        self.port.stop_gathering();
         false
     }
 

@@ -1,14 +1,15 @@
 //! What the application's threads and the driver share: wishes go in without a lock where they are frequent, marks come out.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use windlass_engine::{Change, Configuration, Input, PeerStatus, SnapshotNeed, SnapshotState, Status};
 use windlass_log::{Lsn, MemberId};
 
 use super::answer::Answer;
+use super::gather::{Gather, Gathered};
 use super::members::ChangeFailure;
+use super::requests::Requests;
 use crate::commit::{Hush, Level, Stopped, Watch};
 use crate::control::Exclusion;
 
@@ -46,13 +47,8 @@ pub(crate) trait Attend: Send + Sync {
 
 /// The shared part. See the module.
 pub(crate) struct Port {
-    wanted: AtomicU64,
-    /// How many commits have asked to be flushed.
-    arrivals: AtomicU64,
-    /// Below so many of them nobody wakes the driver, which waits for a group to fill; 0 while it does not.
-    gathers: AtomicU64,
-    is_asked: AtomicBool,
-    requests: Mutex<VecDeque<Request>>,
+    gather: Gather,
+    requests: Requests<Request>,
     wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
     attends: OnceLock<Weak<dyn Attend>>,
     /// Persisted on a quorum, as far as this member knows and holds. Never goes back.
@@ -81,11 +77,8 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Port {
     pub(crate) fn new(durable: Lsn) -> Port {
         Port {
-            wanted: AtomicU64::new(0),
-            arrivals: AtomicU64::new(0),
-            gathers: AtomicU64::new(0),
-            is_asked: AtomicBool::new(false),
-            requests: Mutex::default(),
+            gather: Gather::default(),
+            requests: Requests::new(),
             wake: OnceLock::new(),
             attends: OnceLock::new(),
             durable: Arc::new(Watch::new(durable)),
@@ -135,38 +128,35 @@ impl Port {
         match level {
             Level::Buffered | Level::Replicated => {
                 // Nobody but flushes waits for a group to fill.
-                self.gathers.store(0, Ordering::SeqCst);
+                self.gather.stop();
                 true
             }
-            Level::Local | Level::Durable => {
-                self.wanted.fetch_max(end.0, Ordering::AcqRel);
-                self.arrivals.fetch_add(1, Ordering::SeqCst) + 1 >= self.gathers.load(Ordering::SeqCst)
-            }
+            Level::Local | Level::Durable => self.gather.ask(end),
         }
     }
 
-    /// From here on commits that ask to be flushed wake nobody. How many have asked so far.
-    pub(crate) fn begin_gathering(&self) -> u64 {
-        self.gathers.store(u64::MAX, Ordering::SeqCst);
-        self.arrivals.load(Ordering::SeqCst)
-    }
-
-    /// Commits wake the driver again once so many have asked in all.
-    pub(crate) fn gather_until(&self, arrivals: u64) {
-        self.gathers.store(arrivals, Ordering::SeqCst);
-    }
-
-    /// Commits wake the driver again at once. Those that have asked since `before`, as [`Port::begin_gathering`] answered it, have woken nobody: that is made up for.
-    pub(crate) fn end_gathering(&self, before: u64) {
-        self.gathers.store(0, Ordering::SeqCst);
-        if self.arrivals.load(Ordering::SeqCst) != before {
-            self.wake();
+    /// Wakes a group by `wake`, which answers how many were woken. Commits that ask to be flushed wake the driver meanwhile no more, and again once as many have
+    /// asked as were woken, if so many are worth waiting for, else at once. Whether they are.
+    pub(crate) fn wake_group(&self, wake: impl FnOnce() -> u64, is_worth: impl FnOnce(u64) -> bool) -> bool {
+        match self.gather.wake_group(wake, is_worth) {
+            Gathered::Waits => true,
+            Gathered::Goes { is_owed } => {
+                if is_owed {
+                    self.wake();
+                }
+                false
+            }
         }
     }
 
     /// Whether the driver still waits for commits to ask.
     pub(crate) fn is_gathering(&self) -> bool {
-        self.arrivals.load(Ordering::SeqCst) < self.gathers.load(Ordering::SeqCst)
+        self.gather.is_waiting()
+    }
+
+    /// Commits wake the driver again at once.
+    pub(crate) fn stop_gathering(&self) {
+        self.gather.stop();
     }
 
     /// As [`Port::want`], by a thread that has nothing else to do: it steps the driver until `is_done` if nobody else does. Whether it did.
@@ -182,33 +172,21 @@ impl Port {
 
     /// What was wanted in the tenure before counts no more.
     pub(crate) fn forget_wanted(&self) {
-        self.wanted.store(0, Ordering::Release);
+        self.gather.forget();
     }
 
     /// The highest end that somebody waits for to be durable.
     pub(crate) fn wanted(&self) -> Lsn {
-        Lsn(self.wanted.load(Ordering::Acquire))
+        self.gather.wanted()
     }
 
     /// Leaves a request for the driver's next turn.
     pub(crate) fn ask(&self, request: Request) {
-        locked(&self.requests).push_back(request);
-        self.is_asked.store(true, Ordering::Release);
-        self.wake();
-        if self.is_stopped() {
-            // It came after the last look at what is asked.
-            self.forget_requests();
-        }
+        self.requests.ask(request, || self.wake(), || self.is_stopped());
     }
 
     pub(crate) fn take(&self) -> Option<Request> {
-        if !self.is_asked.load(Ordering::Acquire) {
-            return None;
-        }
-        let mut requests = locked(&self.requests);
-        let next = requests.pop_front();
-        self.is_asked.store(!requests.is_empty(), Ordering::Release);
-        next
+        self.requests.take()
     }
 
     /// The watermark of `Replicated`, until it is revoked.
@@ -308,13 +286,7 @@ impl Port {
         let _hush = Hush::begin();
         self.durable.stop(why.clone());
         self.replicated().stop(why.clone());
-        self.forget_requests();
-    }
-
-    /// Who waits for an answer to one is told that none will come.
-    fn forget_requests(&self) {
-        let forgotten = std::mem::take(&mut *locked(&self.requests));
-        drop(forgotten);
+        self.requests.forget();
     }
 
     /// Whether nobody is served any more.
@@ -326,7 +298,7 @@ impl Port {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::AtomicU64;
+    use std::sync::atomic::{AtomicU64, Ordering};
     use std::task::Waker;
 
     use crate::commit::Who;
@@ -343,21 +315,24 @@ mod tests {
         port.want(Lsn(16), Level::Durable);
         assert_eq!(heard(), 1);
         // Nobody asks meanwhile: nobody is woken for nothing.
-        let before = port.begin_gathering();
-        port.end_gathering(before);
+        assert!(!port.wake_group(|| 0, |_| false));
         assert_eq!(heard(), 0);
-        let before = port.begin_gathering();
-        port.want(Lsn(24), Level::Durable);
-        assert_eq!(heard(), 0);
-        port.end_gathering(before);
+        let wake = || {
+            port.want(Lsn(24), Level::Durable);
+            assert_eq!(heard(), 0);
+            1
+        };
+        assert!(!port.wake_group(wake, |woken| woken > 1));
         assert_eq!(heard(), 1);
         // Where a group is waited for the last one of it wakes.
-        let before = port.begin_gathering();
-        port.want(Lsn(32), Level::Durable);
-        port.gather_until(before + 2);
+        let wake = || {
+            port.want(Lsn(32), Level::Durable);
+            2
+        };
+        assert!(port.wake_group(wake, |woken| woken > 1) && port.is_gathering());
         assert_eq!(heard(), 0);
         port.want(Lsn(40), Level::Durable);
-        assert_eq!((heard(), port.wanted()), (1, Lsn(40)));
+        assert_eq!((heard(), port.wanted(), port.is_gathering()), (1, Lsn(40), false));
     }
 
     /// Whoever is woken by the watermark may ask for it at once: with a lock held this would never come back.

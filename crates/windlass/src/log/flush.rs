@@ -17,16 +17,17 @@
 //! are expected as the flush before served. Behind a group of one nobody is expected, so a lone committer never waits.
 //!
 //! Invariants: one flush at a time; `persisted` advances to what was sampled before the flush, never further; the first
-//! error is final for this opening and reaches everyone, now and later (kind 24). DESIGN.md section 5.
+//! error is final for this opening and reaches everyone, now and later (kind 24). DESIGN.md section 5. Gone through by loom (`loom_tests`).
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use windlass_log::Lsn;
 
 use crate::commit::{self, CommitError, Failure, Level, Stopped, Watch};
 use crate::metrics::Meters;
+use crate::sync::{AtomicU8, AtomicU64, Condvar, Instant, Mutex, thread};
 
 /// What a flush is made of. The log's own; a fake in tests.
 pub(crate) trait Medium {
@@ -113,13 +114,13 @@ struct Lead<'a> {
 
 impl Lead<'_> {
     fn new(gate: &Gate) -> Lead<'_> {
-        Lead { gate, was_panicking: std::thread::panicking() }
+        Lead { gate, was_panicking: thread::panicking() }
     }
 }
 
 impl Drop for Lead<'_> {
     fn drop(&mut self) {
-        if std::thread::panicking() && !self.was_panicking {
+        if thread::panicking() && !self.was_panicking {
             let cause = "the flush panicked".into();
             self.gate.persisted.stop(Stopped::Failed(Failure::Store { what: "a flush", cause }));
         }
@@ -189,7 +190,7 @@ impl Gate {
                         self.turn(GATHERING, FLUSHING)
                     }
                     Some(_) => {
-                        std::thread::yield_now();
+                        thread::yield_now();
                         continue;
                     }
                     None => is_full() && self.turn(GATHERING, FLUSHING),
@@ -268,7 +269,7 @@ impl Gate {
                 self.doubts.store(DOUBTS, Ordering::SeqCst);
                 break;
             }
-            std::thread::yield_now();
+            thread::yield_now();
         }
         self.meters.group_wait_ns.record(nanos(start.elapsed()));
     }
@@ -394,7 +395,7 @@ impl Gate {
             let flush = std::mem::take(&mut *wanted).flush;
             drop(wanted);
             if self.serve(medium, flush) {
-                std::thread::sleep(UNPUBLISHED_PAUSE);
+                thread::sleep(UNPUBLISHED_PAUSE);
             }
         }
     }
@@ -436,6 +437,9 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 #[path = "flush_tests.rs"]
 mod tests;
+
+#[cfg(all(test, loom))]
+mod loom_tests;

@@ -10,7 +10,8 @@ use crate::report::Outcome;
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 pub(super) fn loom(context: &Context) -> Outcome {
-    models(context, "loom", &["windlass-log", "windlass-store", "windlass-fabric", "windlass-tcp"])
+    let packages = ["windlass-log", "windlass-store", "windlass-fabric", "windlass-tcp", "windlass"];
+    models(context, "loom", &packages)
 }
 
 pub(super) fn loom_verbs(context: &Context) -> Outcome {
