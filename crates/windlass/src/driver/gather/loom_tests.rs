@@ -56,7 +56,7 @@ impl Group {
 
 #[test]
 fn a_commit_that_asks_while_others_are_woken_is_seen() {
-    check_preempted(2, 100, || {
+    check_preempted(1, 100, || {
         let group = Group::new();
         let commits = [&[8][..], &[16]].map(|ends| group.commit_beside(ends));
         group.drive(16, 0, 0);
@@ -67,7 +67,7 @@ fn a_commit_that_asks_while_others_are_woken_is_seen() {
 /// Nothing but those who were woken ends the wait here: there is no time that is over.
 #[test]
 fn the_last_one_of_a_group_that_is_waited_for_wakes_the_driver() {
-    check_preempted(2, 100, || {
+    check_preempted(2, 300, || {
         let group = Group::new();
         let commits = group.commit_beside(&[8, 16]);
         group.drive(16, 8, 1);
@@ -77,7 +77,7 @@ fn the_last_one_of_a_group_that_is_waited_for_wakes_the_driver() {
 
 #[test]
 fn of_a_group_of_two_nobody_is_left_out() {
-    check_preempted(1, 100, || {
+    check_preempted(1, 500, || {
         let group = Group::new();
         let commits = [&[8, 24][..], &[16, 32]].map(|ends| group.commit_beside(ends));
         group.drive(32, 16, 2);

@@ -30,7 +30,7 @@ impl Desk {
 
 #[test]
 fn each_request_is_taken_once_by_a_driver_that_sleeps_when_there_is_none() {
-    check_preempted(2, 100, || {
+    check_preempted(2, 500, || {
         let desk = Desk::new();
         let asks = [1, 2].map(|request| desk.ask_beside(request));
         let mut taken = 0;
@@ -47,7 +47,7 @@ fn each_request_is_taken_once_by_a_driver_that_sleeps_when_there_is_none() {
 
 #[test]
 fn no_request_is_left_behind_when_the_driver_has_stopped() {
-    check_preempted(2, 20, || {
+    check_preempted(2, 200, || {
         let desk = Desk::new();
         let asks = [1, 2].map(|request| desk.ask_beside(request));
         desk.requests.take();

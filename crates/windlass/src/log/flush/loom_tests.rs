@@ -156,7 +156,7 @@ impl Rig {
 
 #[test]
 fn of_two_committers_one_flushes_at_a_time_and_nobody_sleeps_for_ever() {
-    check_preempted(3, 100, || {
+    check_preempted(3, 1_500, || {
         let rig = Rig::new(false).run(&[Rig::commit], Rig::commit);
         assert_eq!(rig.gate.persisted.value(), Lsn(16));
     });
@@ -164,7 +164,7 @@ fn of_two_committers_one_flushes_at_a_time_and_nobody_sleeps_for_ever() {
 
 #[test]
 fn of_three_committers_who_leads_is_roused_for_those_who_still_wait() {
-    check_preempted(2, 100, || {
+    check_preempted(2, 5_000, || {
         let rig = Rig::new(false).run(&[Rig::commit, Rig::commit], Rig::commit);
         assert_eq!(rig.gate.persisted.value(), Lsn(24));
     });
@@ -173,14 +173,14 @@ fn of_three_committers_who_leads_is_roused_for_those_who_still_wait() {
 /// The group forms, or its time is over.
 #[test]
 fn a_group_that_forms_is_flushed_by_somebody() {
-    check_preempted(3, 100, || {
+    check_preempted(3, 700, || {
         Rig::expecting(2).run(&[Rig::commit], Rig::commit);
     });
 }
 
 #[test]
 fn a_group_of_which_not_all_come_is_flushed_too() {
-    check_preempted(3, 100, || {
+    check_preempted(3, 200, || {
         Rig::expecting(3).run(&[Rig::commit], Rig::commit);
     });
 }
@@ -188,7 +188,7 @@ fn a_group_of_which_not_all_come_is_flushed_too() {
 /// Who flushes in the background waits for nobody.
 #[test]
 fn who_flushes_for_nobody_leaves_nobody_asleep() {
-    check_preempted(3, 100, || {
+    check_preempted(3, 800, || {
         Rig::new(false).run(&[Rig::commit], |rig| rig.flush_behind(rig.append()));
     });
 }
@@ -206,14 +206,14 @@ fn who_gives_up_leaves_nobody_asleep() {
     let does: [Does; 3] =
         [|rig| rig.commit_within(2), |rig| rig.commit_within(3), |rig| rig.commit_within(4)];
     for gives_up in does {
-        check_preempted(3, 10, move || drop(Rig::expecting(3).run(&[Rig::commit], gives_up)));
+        check_preempted(3, 200, move || drop(Rig::expecting(3).run(&[Rig::commit], gives_up)));
     }
 }
 
 /// The second look at the clock is too late.
 #[test]
 fn who_is_roused_to_lead_and_gives_up_rouses_another() {
-    check_preempted(2, 100, || {
+    check_preempted(2, 5_000, || {
         let rig = Rig::new(false);
         let first = rig.append();
         assert_eq!(first, Lsn(8));
@@ -223,7 +223,7 @@ fn who_is_roused_to_lead_and_gives_up_rouses_another() {
 
 #[test]
 fn a_flush_that_fails_is_told_to_everyone() {
-    check_preempted(3, 100, || {
+    check_preempted(3, 2_000, || {
         let fails: Does = |rig| {
             let answer = rig.gate.commit_blocking(rig, rig.append(), Level::Local, None);
             assert!(matches!(answer, Err(CommitError::Failed { .. })));
@@ -234,7 +234,7 @@ fn a_flush_that_fails_is_told_to_everyone() {
 
 #[test]
 fn the_flush_thread_flushes_for_a_future_beside_a_committer() {
-    check_preempted(2, 100, || {
+    check_preempted(2, 2_000, || {
         Rig::new(false).run(&[|rig| rig.gate.run_flush_thread(rig), Rig::commit], |rig| {
             rig.commit_as_future();
             rig.gate.stop_flush_thread();
@@ -245,7 +245,7 @@ fn the_flush_thread_flushes_for_a_future_beside_a_committer() {
 /// Who led has left the next flush to the flush thread, for a future that is gone when it comes (kind 82).
 #[test]
 fn a_future_that_is_dropped_leaves_nobody_asleep() {
-    check_preempted(2, 100, || {
+    check_preempted(2, 3_000, || {
         let rig = Rig::new(false);
         let first = rig.append();
         assert_eq!(first, Lsn(8));
