@@ -63,11 +63,7 @@ pub(crate) const ALL: &[Step] = &[
         about: "processes under random faults for a minute, and one log that explains what clients saw",
         run: chaos::run,
     },
-    Step {
-        name: "loom",
-        about: "what is shared without a lock, gone through by loom: log, store, fabric, windlass-tcp, windlass",
-        run: checked::loom,
-    },
+    Step { name: "loom", about: "what is shared without a lock, gone through by loom", run: checked::loom },
     Step { name: "address", about: "the log's tests under AddressSanitizer", run: checked::address },
     Step { name: "fuzz-lint", about: "no lint in the fuzz targets", run: fuzz::lint },
     Step {
@@ -78,7 +74,6 @@ pub(crate) const ALL: &[Step] = &[
     Step { name: "fuzz", about: "a bounded run of every fuzz target", run: fuzz::smoke },
     Step { name: "clippy-verbs", about: "no lint in windlass-verbs", run: cargo::clippy_verbs },
     Step { name: "test-verbs", about: "tests of windlass-verbs that need no device", run: cargo::test_verbs },
-    Step { name: "loom-verbs", about: "the same of windlass-verbs", run: checked::loom_verbs },
     Step {
         name: "doc-verbs",
         about: "the documentation of windlass-verbs builds without a warning",

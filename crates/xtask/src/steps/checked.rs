@@ -1,7 +1,7 @@
 //! Tests under tools that see what a plain run can't: loom (every interleaving of what is shared without a lock) and
 //! AddressSanitizer (bytes outside what was allocated).
 
-use super::cargo::{tests, verbs_skipped};
+use super::cargo::tests;
 use crate::Context;
 use crate::exec::Run;
 use crate::report::Outcome;
@@ -9,26 +9,20 @@ use crate::report::Outcome;
 /// The sanitizer's runtime comes with this target alone of those that windlass is tested on.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
+/// The packages that have models.
+const MODELS: [&str; 6] =
+    ["windlass-log", "windlass-store", "windlass-fabric", "windlass-tcp", "windlass-verbs", "windlass"];
+
 pub(super) fn loom(context: &Context) -> Outcome {
-    let packages = ["windlass-log", "windlass-store", "windlass-fabric", "windlass-tcp", "windlass"];
-    models(context, "loom", &packages)
-}
-
-pub(super) fn loom_verbs(context: &Context) -> Outcome {
-    verbs_skipped().unwrap_or_else(|| models(context, "loom-verbs", &["windlass-verbs"]))
-}
-
-/// Runs the models of these packages.
-fn models(context: &Context, step: &str, packages: &[&str]) -> Outcome {
     // Optimized: loom runs each model thousands of times. Models stand in modules called `loom_tests`; other tests hold for the real
     // thing alone.
     let mut words = vec!["test", "--locked", "--release", "--lib"];
-    packages.iter().for_each(|package| words.extend(["-p", package]));
+    MODELS.iter().for_each(|package| words.extend(["-p", package]));
     words.push("loom_tests");
     let run = Run::cargo(context, &words)
         .env("RUSTFLAGS", "--cfg loom")
         .env("CARGO_TARGET_DIR", context.root.join("target/loom"));
-    at_least_one(tests(run, context, step), "no test ran under loom")
+    at_least_one(tests(run, context, "loom"), "no test ran under loom")
 }
 
 pub(super) fn address(context: &Context) -> Outcome {
