@@ -72,3 +72,22 @@ fn much_that_is_whole_behind_damage_is_taken_as_it_is_r18() {
     assert!(again > 0 && again < 4 << 20, "{again} bytes sent again");
     assert_eq!(read_all(group.node(hurt)), (0..120).map(long).collect::<Vec<_>>());
 }
+
+#[test]
+fn a_member_reads_its_cold_segments_at_the_rate_that_its_options_say_and_none_at_none() {
+    for rate in [1 << 30, 0] {
+        let group = Group::start_with(1, move |options| options.scrub_bytes_per_second(rate));
+        let (_, log) = group.primary();
+        let segment = log.info().segment_bytes;
+        let payloads = (0..2 * segment / 1000).map(|_| vec![7; 1000]);
+        append_all(&log, payloads, Level::Durable);
+        let scrub = || group.node(0).metrics().log.scrub;
+        let deadline = Instant::now() + if rate > 0 { PATIENCE } else { Duration::from_secs(3) };
+        while scrub().bytes < segment / 2 && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        // A pass begins each second, and one at the default's pace would have begun by now.
+        assert_eq!(scrub().bytes >= segment / 2, rate > 0, "at {rate} a second: {:?}", scrub());
+        assert!(rate > 0 || scrub().bytes == 0, "{:?}", scrub());
+    }
+}

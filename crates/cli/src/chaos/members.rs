@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::proxy::Links;
 use crate::client::{self, Pass, Reply, Request, Standing};
 use crate::exit::{Failure, Status};
-use crate::node::config::{Config, MemberConfig, random_hex, write_private};
+use crate::node::config::{Config, MemberConfig, SCRUB_BYTES_PER_SECOND, random_hex, write_private};
 use crate::view::View;
 use windlass::MemberId;
 use windlass::engine::Change;
@@ -132,6 +132,7 @@ impl Members {
             segment_bytes: 1 << 20,
             retention_bytes: 1 << 40,
             suspicion_ms,
+            scrub_bytes_per_second: SCRUB_BYTES_PER_SECOND,
             any_filesystem: true,
             quorums: None,
             members: entries.collect(),

@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::client::{self, Pass, Reply, Request, Standing};
 use crate::exit::{Failure, Status};
-use crate::node::config::{Config, MemberConfig, random_hex, write_private};
+use crate::node::config::{Config, MemberConfig, SCRUB_BYTES_PER_SECOND, random_hex, write_private};
 use crate::node::fabric::FabricArgs;
 
 /// How long a question to a member may take.
@@ -72,6 +72,7 @@ impl Cluster {
             segment_bytes: plan.segment_bytes,
             retention_bytes: 1 << 40,
             suspicion_ms: plan.suspicion_ms,
+            scrub_bytes_per_second: SCRUB_BYTES_PER_SECOND,
             any_filesystem: plan.any_filesystem,
             quorums: None,
             members,

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use crate::exit::{Failure, Status};
 use crate::log::output::say;
-use crate::node::config::{RETENTION_BYTES, SEGMENT_BYTES, SUSPICION_MS, random_hex, write_private};
+use crate::node::config::{
+    RETENTION_BYTES, SCRUB_BYTES_PER_SECOND, SEGMENT_BYTES, SUSPICION_MS, random_hex, write_private,
+};
 
 /// The longest path of a Unix socket (unix(7): 108 bytes with the final zero).
 const SOCKET_PATH_BYTES_MAX: usize = 107;
@@ -79,6 +81,7 @@ fn text(init: &Init, folder: &Path) -> Result<String, Failure> {
          # segment_bytes = {SEGMENT_BYTES}\n\
          # retention_bytes = {RETENTION_BYTES}     # the most that is kept between the trim point and the end\n\
          # suspicion_ms = {SUSPICION_MS}               # silence after which a primary is suspected\n\
+         # scrub_bytes_per_second = {SCRUB_BYTES_PER_SECOND} # of old segments, read and checked again and again; 0: none\n\
          {any_filesystem}         # accept a filesystem whose preallocation or locks are not known to hold\n"
     );
     for number in 1..=init.members {

@@ -22,6 +22,8 @@ pub(crate) const SEGMENT_BYTES: u64 = 64 << 20;
 pub(crate) const RETENTION_BYTES: u64 = 4 << 30;
 /// Silence after which a primary is suspected, unless the file says otherwise.
 pub(crate) const SUSPICION_MS: u64 = 400;
+/// Bytes of cold segments that are read and checked a second, unless the file says otherwise.
+pub(crate) const SCRUB_BYTES_PER_SECOND: u64 = 1 << 20;
 /// What stands for a secret in examples, and is none: it is refused.
 const PLACEHOLDERS: [&str; 2] = ["32 bytes from a random source", "the output of: openssl rand -hex 32"];
 
@@ -40,6 +42,8 @@ pub(crate) struct Config {
     pub(crate) retention_bytes: u64,
     /// Silence after which a primary is suspected.
     pub(crate) suspicion_ms: u64,
+    /// Bytes of cold segments that each member reads and checks a second; 0: none.
+    pub(crate) scrub_bytes_per_second: u64,
     /// Accept a filesystem on which preallocation or locks are not known to hold.
     pub(crate) any_filesystem: bool,
     /// How many members hold what is committed, and how many promise before another one leads, when the group begins. Without: more than half.
@@ -81,6 +85,7 @@ struct Draft {
     segment_bytes: Option<u64>,
     retention_bytes: Option<u64>,
     suspicion_ms: Option<u64>,
+    scrub_bytes_per_second: Option<u64>,
     any_filesystem: Option<bool>,
     write_quorum: Option<u8>,
     takeover_quorum: Option<u8>,
@@ -171,6 +176,7 @@ impl Draft {
             segment_bytes: self.segment_bytes.unwrap_or(SEGMENT_BYTES),
             retention_bytes: self.retention_bytes.unwrap_or(RETENTION_BYTES),
             suspicion_ms: self.suspicion_ms.unwrap_or(SUSPICION_MS),
+            scrub_bytes_per_second: self.scrub_bytes_per_second.unwrap_or(SCRUB_BYTES_PER_SECOND),
             any_filesystem: self.any_filesystem.unwrap_or(false),
             quorums,
             members,
@@ -282,6 +288,7 @@ impl Config {
             .level(level)
             .allow_replicated(level == Level::Replicated)
             .suspicion(Duration::from_millis(self.suspicion_ms))
+            .scrub_bytes_per_second(self.scrub_bytes_per_second)
             .any_filesystem(self.any_filesystem)
             .logger(logger))
     }
@@ -344,6 +351,7 @@ mod tests {
         assert_eq!((config.level.as_str(), config.any_filesystem), ("durable", false));
         let numbers = (config.segment_bytes, config.retention_bytes, config.suspicion_ms);
         assert_eq!(numbers, (64 << 20, 4 << 30, 400));
+        assert_eq!(config.scrub_bytes_per_second, 1 << 20);
         assert!(config.options(1, Logger::root(slog::Discard, slog::o!())).is_ok());
     }
 

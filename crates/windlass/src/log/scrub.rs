@@ -165,10 +165,14 @@ mod tests {
 
     /// A log of some segments, and the starts of its records.
     fn filled(disk: &TestDisk, clock: &Hand) -> (Log, Vec<windlass_log::Lsn>) {
+        filled_with(disk, clock, Options::new())
+    }
+
+    fn filled_with(disk: &TestDisk, clock: &Hand, options: Options) -> (Log, Vec<windlass_log::Lsn>) {
         let around = Surroundings { boot_id: [1; 16], incarnation: 1 };
         let place =
             Place { disk: disk.clone(), around, log_id: LogId([3; 16]), clock: Box::new(clock.clone()) };
-        let options = Options::new().segment_bytes(64 << 10).threads(false);
+        let options = options.segment_bytes(64 << 10).threads(false);
         let log = Log::create_in(place, options).unwrap();
         let mut starts = Vec::new();
         while starts.len() < 300 {
@@ -195,6 +199,27 @@ mod tests {
             clock.0.fetch_add(100_000_000, Ordering::Relaxed);
         }
         panic!("no pass ends: {:?}", log.metrics().scrub);
+    }
+
+    /// As if there were nothing else to do: steps through two seconds. How much is read in them.
+    fn read_in_two_seconds(options: Options) -> u64 {
+        let (disk, clock) = (TestDisk::new(), Hand::default());
+        let (log, _) = filled_with(&disk, &clock, options);
+        for _ in 0..200 {
+            clock.0.fetch_add(10_000_000, Ordering::Relaxed);
+            log.step_scrub();
+        }
+        log.metrics().scrub.bytes
+    }
+
+    #[test]
+    fn a_log_is_read_at_the_rate_that_its_options_say_and_not_at_all_at_none() {
+        for rate in [20_000, 60_000] {
+            let read = read_in_two_seconds(Options::new().scrub_bytes_per_second(rate));
+            // In pieces of a quarter of a second.
+            assert!(read.abs_diff(2 * rate) <= rate / 2, "{read} bytes at {rate} a second");
+        }
+        assert_eq!(read_in_two_seconds(Options::new().scrub_bytes_per_second(0)), 0);
     }
 
     #[test]
