@@ -47,6 +47,8 @@ marks! {
     LandedAfterInvalidation = "fabric: landed after invalidation";
     /// A request was carried out and its poster heard of an error, or of nothing.
     FailedButDone = "fabric: error, but done";
+    /// A request was carried out, and its connection ended before its poster heard so: flushed like what was not.
+    FlushedButDone = "fabric: flushed, but done";
     /// A request was queued when its connection ended, and never went out: its poster heard of the same error.
     FailedNotDone = "fabric: error, not done";
     /// Of a message some pieces landed and the others never.
@@ -453,6 +455,7 @@ impl Mark {
             Mark::AccessRefused
                 | Mark::FailedNotDone
                 | Mark::FirstPageRead
+                | Mark::FlushedButDone
                 | Mark::ImmediateGarbled
                 | Mark::KeysWrapped
                 | Mark::LandedInPart
@@ -473,6 +476,7 @@ impl Mark {
                 | Mark::PromisingFlush
                 | Mark::AdoptingCut
                 | Mark::AdoptingFlush
+                | Mark::StreamDiedInReset
         );
         let is_rare = matches!(self, Mark::FencingCut | Mark::FetchingFlush);
         if is_rare {

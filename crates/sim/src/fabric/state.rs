@@ -322,7 +322,7 @@ impl State {
             if at < told {
                 self.tell(end, &request);
             } else {
-                self.counts.add(Mark::FailedButDone);
+                self.counts.add(Mark::FlushedButDone);
                 self.complete(end, request.id, request.opcode, Status::Flushed, 0);
             }
         }
