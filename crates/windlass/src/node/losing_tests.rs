@@ -1,5 +1,4 @@
 use std::collections::VecDeque;
-use std::net::TcpListener;
 use std::time::Instant;
 
 use windlass_fabric::{ConnectionId, Opcode, Status, Wake};
@@ -10,6 +9,9 @@ use crate::commit::Level;
 use crate::control::{Member, Secret};
 use crate::error::ReadError;
 use crate::node::{Node, NodeOptions};
+
+#[path = "../../tests/support/addresses.rs"]
+mod addresses;
 
 /// How long anything may take before a test fails: a session whose completion is lost ends after six seconds.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -99,12 +101,8 @@ fn every_so_manieth_success_of_its_kind_is_lost_and_the_rest_comes_in_order() {
 /// Three members that lose completions, each of its own, over the `tcp` fabric, and the folder of their logs.
 fn group(lose: [LoseCompletions; 3]) -> (Vec<Node>, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
-    let listeners = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-    let members: Vec<Member> = (1..)
-        .zip(&listeners)
-        .map(|(id, listener)| Member { id: MemberId(id), address: listener.local_addr().unwrap() })
-        .collect();
-    drop(listeners);
+    let members: Vec<Member> =
+        (1..=3).map(|id| Member { id: MemberId(id), address: addresses::unused() }).collect();
     let open = |(member, lose): (&Member, LoseCompletions)| {
         let secret = Secret::new(*b"a secret for the tests").unwrap();
         let options = NodeOptions::new(member.id, members.clone(), LogId([9; 16]), secret)

@@ -1,7 +1,8 @@
 //! Groups of nodes in one process, over the `tcp` provider on loopback, in temporary folders.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
-use std::net::TcpListener;
+mod addresses;
+
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -22,13 +23,9 @@ pub(crate) struct Group {
     change: Box<dyn Fn(NodeOptions) -> NodeOptions>,
 }
 
-/// Free addresses on loopback.
+/// Members at addresses that are theirs alone.
 pub(crate) fn members(count: u8) -> Vec<Member> {
-    let listeners: Vec<TcpListener> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-    (1..)
-        .zip(&listeners)
-        .map(|(id, l)| Member { id: MemberId(id), address: l.local_addr().unwrap() })
-        .collect()
+    (1..=count).map(|id| Member { id: MemberId(id), address: addresses::unused() }).collect()
 }
 
 pub(crate) fn secret() -> Secret {
