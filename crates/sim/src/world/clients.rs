@@ -312,7 +312,7 @@ impl World {
         self.reads_may_fail(at);
         let trimmed = log.trim(to);
         let failed = self.reads_held(at, Mark::TrimUnread);
-        self.check(read_errors::trim(at, to, failed, &trimmed));
+        self.check(read_errors::trim(at, to, failed, &trimmed, || log.trim(to)));
         if trimmed.is_ok() {
             self.mark(Mark::Trimmed);
             self.wake(at);
