@@ -569,6 +569,6 @@ mod tests {
             assert!(lacks(seeds, mark) && !lacks(seeds - 1, mark), "{}", mark.name());
         }
         let rare = |seeds: u64| Mark::ALL.len() - none.missing(seeds).len();
-        assert_eq!([rare(600), rare(2_400)], [8, 2]);
+        assert_eq!([rare(600), rare(2_400)], [9, 2]);
     }
 }

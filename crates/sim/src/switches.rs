@@ -30,7 +30,7 @@ const SWITCHES: &[(Mark, &[&str])] = &[
     (Mark::FrameTwice, &["control.duplicated"]),
     (Mark::Cut, &["Cut", "CutOff", "Hands"]),
     (Mark::CutOneWay, &["Cut", "CutOff", "Hands"]),
-    (Mark::SlowDisk, &["SlowDisk"]),
+    (Mark::SlowDisk, &["SlowDisk", "Exceeds"]),
     (Mark::FlushFailed, &["FlushFails"]),
     (Mark::ReadFailed, &["ReadFails"]),
     (Mark::ScrubUnread, &["disk.read_failed"]),
