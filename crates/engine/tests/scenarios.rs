@@ -36,6 +36,10 @@ scenarios! {
     r18_a_late_repeated_offer_lowers_no_mark
     r18_who_lacks_nothing_and_takes_anothers_log_by_a_word_is_not_damaged_by_it
     a_tenure_that_can_not_start_is_given_up
+    a_backup_tells_at_once_that_it_has_parsed_into_another_segment
+    a_newer_request_is_taken_up_once_the_one_at_work_is_done
+    membership_who_was_told_that_it_never_was_a_member_is_told_that_it_has_left
+    kind_48_who_has_trimmed_and_is_too_far_behind_has_given_up_nothing
     kind_55_who_is_first_met_later_is_named_by_a_later_change
     kind_55_who_joined_later_refuses_another_disk_than_the_configuration_names
     kind_55_where_another_disk_was_taken_before_one_was_named_neither_is_taken
