@@ -853,6 +853,11 @@ pub(super) mod tests {
         assert_eq!(kept(&mut lost(), 5088, same, 6000), Some(5096));
         assert_eq!(kept(&mut lost(), 5096, same, 6000), None, "its place is here again");
         assert_eq!(kept(&mut lost(), 4500, same, 4500), None);
+        assert_eq!(
+            opened(false, 5096, 6000, &records(5096)).lost_configuration,
+            None,
+            "whole at the opening"
+        );
         // One that ends just where the log goes on hides none that is lost behind it.
         let mut both = lost();
         both.state.configurations[0].end = Lsn(4500);
@@ -960,6 +965,33 @@ pub(super) mod tests {
             (1, [5000].to_vec()),
             "who knew it has it there, too"
         );
+    }
+
+    #[test]
+    fn a_configuration_without_a_record_takes_the_place_of_older_ones_alone_r20() {
+        let [founding, first] = records(5096);
+        let after = |record: &ConfigurationRecord, change: Change, end| ConfigurationRecord {
+            start: Lsn(end - 96),
+            end: Lsn(end),
+            configuration: record.configuration.after(&change).unwrap(),
+        };
+        let second = after(&first, Change::Add { member: MemberId(3), address: None }, 5296);
+        let third = after(&second, Change::Remove { member: MemberId(3) }, 5496);
+        let taken = |own: &[&ConfigurationRecord], of: &ConfigurationRecord, at| {
+            let mut core = core(false);
+            core.state.configurations = own.iter().map(|record| (*record).clone()).collect();
+            core.take_placed_configuration(&[ConfigurationRecord {
+                start: Lsn(at),
+                end: Lsn(at),
+                ..of.clone()
+            }]);
+            let records = core.state.configurations.iter();
+            records.map(|record| (record.configuration.number(), record.end.0)).collect::<Vec<_>>()
+        };
+        assert_eq!(taken(&[&founding, &first, &third], &second, 5096), [(2, 5096), (3, 5496)]);
+        assert_eq!(taken(&[&founding, &first], &second, 5200), [(2, 5200)]);
+        assert_eq!(taken(&[&second], &second, 5200), [(2, 5296)], "who knows it has it where its log says");
+        assert_eq!(taken(&[&second], &first, 5200), [(2, 5296)], "nor an older one");
     }
 
     #[test]

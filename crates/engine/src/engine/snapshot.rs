@@ -188,7 +188,7 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
-    use super::super::core::tests::opening;
+    use super::super::core::tests::{opening, records};
     use super::*;
     use crate::history::tests::epoch;
 
@@ -236,6 +236,7 @@ mod tests {
         assert_eq!(need.other_line(Lsn(6000), epoch(2)), Some(epoch(1)));
         assert_eq!(need.other_line(Lsn(9000), epoch(2)), None);
         assert_eq!(need.other_line(Lsn(9000), epoch(1)), Some(epoch(2)));
+        assert_eq!(need.other_line(Lsn(9000), epoch(3)), Some(epoch(2)), "its tail is the primary's own");
         // Beyond the tail of the offer.
         assert_eq!(
             need.other_line(Lsn(9008), epoch(1)),
@@ -264,6 +265,20 @@ mod tests {
         let before = engine.status();
         engine.reset = Some(Reset { token: Token(1), before });
         assert_eq!(engine.snapshot_state(), SnapshotState::Installing);
+    }
+
+    #[test]
+    fn a_damaged_member_is_damaged_until_its_log_starts_at_the_checkpoint_r18() {
+        let (config, opening) = opening(false, 4500, 4700, &[]);
+        let mut engine = Engine::new(config, opening, 0);
+        engine.snapshot = Some(Offer { configurations: records(4496).to_vec(), ..offer() });
+        engine.installed = Some((Lsn(5504), epoch(1)));
+        engine.core.state.promised = epoch(2);
+        engine.pump_snapshot();
+        let token = engine.reset.as_ref().unwrap().token;
+        assert!(!engine.core.damaged() && engine.status().damaged);
+        engine.handle_input(0, crate::Input::Saved { token });
+        assert!(!engine.status().damaged);
     }
 
     #[test]

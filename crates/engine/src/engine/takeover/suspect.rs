@@ -267,11 +267,13 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::backup::Following;
     use super::super::super::core::tests::opening;
     use super::super::super::tenure::Tenure;
+    use super::super::super::work::Offer;
     use super::*;
-    use crate::Token;
-    use windlass_log::Lsn;
+    use crate::{Session, Token};
+    use windlass_log::{EpochHistory, Lsn};
 
     const MS: u64 = 1_000_000;
 
@@ -306,6 +308,29 @@ mod tests {
         (engine.suspicion.heard_at, engine.suspicion.deadline) = (900 * MS, 1200 * MS);
         engine.look_again();
         assert_eq!((engine.suspicion.heard_at, engine.suspicion.deadline), (900 * MS, 1200 * MS));
+    }
+
+    #[test]
+    fn a_word_is_taken_from_when_on_a_damaged_member_says_that_it_waits_r18() {
+        let session = Session { epoch: Epoch::new(1, MemberId(1)), attempt: 1 };
+        let offer = Offer {
+            primary: MemberId(1),
+            session,
+            history: EpochHistory::new(),
+            tail: Lsn(6000),
+            trimmed: Lsn(4096),
+            durable: Lsn(4096),
+            configurations: Vec::new(),
+        };
+        let word = |early: u64| {
+            let (config, opening) = opening(false, 4500, 6000, &[]);
+            let mut engine = Engine::new(config, opening, 0);
+            engine.following = Some(Following::new(&offer, Lsn(4500), Lsn(65536)));
+            engine.core.now = engine.suspicion.deadline - early;
+            (engine.is_helpless(), engine.no_word())
+        };
+        assert_eq!(word(1), (false, Some(LossError::Led)));
+        assert_eq!(word(0), (true, None));
     }
 
     #[test]
